@@ -1,0 +1,204 @@
+//! Negative controls and branch counters of the models; nothing outside `cfg(loom)`.
+//!
+//! A model proves something only if it fails when the code is weakened. Each [`Control`] is one
+//! weakening: one ordering made `Relaxed`, one check left out, one store moved. Outside loom
+//! [`weak`] is the constant `false` and [`hit`] is nothing, so that release code has no trace.
+
+/// One weakening of the core, and with it the claim that some model notices.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(not(loom), allow(dead_code))]
+pub enum Control {
+    /// A finisher does not read-modify-write the finished counter between its store and its scan
+    /// in an ordered way.
+    MeetingRelaxed,
+    /// The watermark moves by a plain store.
+    WatermarkStore,
+    /// A taker claims by load and store.
+    ClaimWithoutCas,
+    /// Put ignores the lap of an empty slot.
+    PutIgnoresLap,
+    /// The slide passes a slot that is being filled.
+    SlidePassesFilling,
+    /// The slide passes a gap without sealing it.
+    GapUnsealed,
+    /// A put jumps although the seal is the caller's.
+    JumpWithCallersSeal,
+    /// A put at a full window never jumps.
+    NoJump,
+    /// A putter fills by load and store.
+    FillWithoutCas,
+    /// `end` rises before the slot is being filled.
+    EndBeforeFilling,
+    /// `end` rises after the message is ready.
+    EndAfterReady,
+    /// A message is published by a relaxed exchange.
+    ReadyRelaxed,
+    /// A late put does not lower the cursor.
+    LateKeepsCursor,
+    /// The cursor passes a slot that is being filled.
+    CursorPassesFilling,
+    /// A slot beyond a gap is claimed without a second look.
+    NoSecondLook,
+    /// A slot beyond a gap is claimed after one second look, whatever it found.
+    OneSecondLook,
+    /// A take that found fewer than asked, not just none, scans again.
+    RescanWhenFewer,
+    /// Lowering the cursor does not raise its version.
+    VersionKept,
+    /// A rollback lowers the cursor before its message is ready.
+    LoweredBeforeReady,
+    /// A take about to return nothing does not look again.
+    NoFinalRescan,
+    /// Revoke does not raise the attempt.
+    AttemptKept,
+    /// A shared lease compares the phase alone, not the whole word.
+    PhaseOnly,
+    /// Revoke gives a shared lease: others can still finish the message.
+    RevokeShared,
+    /// A shared take marks the message held before it has cloned it.
+    HeldBeforeClone,
+    /// A far jump raises slots by one lap.
+    JumpOneLap,
+    /// A far jump leaves finished slots as they are.
+    JumpLeavesDone,
+    /// Assign leaves a slot that is being filled alone.
+    FillingLeft,
+    /// Assign leaves a lent slot alone.
+    LentLeft,
+    /// A filling or lent slot is left by a plain store, whatever assign made of it.
+    LeftByStore,
+    /// Assign starts at the next lap, not a whole window beyond.
+    AssignNextLap,
+    /// Assign raises `end` by maximum.
+    AssignEndByMax,
+    /// Put and assign do not meet on the admitted counter.
+    AdmittedRelaxed,
+    /// A put does not look at the generation again.
+    NoSecondGeneration,
+    /// The release of a doomed slot does not meet and slide.
+    DoomedSilent,
+    /// The generation is read before the watermark.
+    GenerationFirst,
+    /// A call touches sequences beyond its watermark's window.
+    Unbounded,
+    /// `end` is raised far by maximum.
+    FarEndByMax,
+    /// The halves of a wide watermark are read once.
+    PairReadOnce,
+    /// The count of half wraps is raised after the move.
+    RepairAfterMove,
+    /// The count is not read again after the watermark.
+    CountNotReread,
+    /// The watermark's low half is read before the count.
+    LowFirst,
+    /// The idle mark of a dry take does not meet the puts.
+    SignalRelaxed,
+}
+
+/// One branch that models must be seen to reach.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(not(loom), allow(dead_code))]
+pub enum Branch {
+    /// A gap was sealed.
+    Sealed,
+    /// A put found its slot of a later lap.
+    PutPassed,
+    /// The watermark jumped more than a window.
+    FarJump,
+    /// A put raised `end` itself to make room.
+    OwnJump,
+    /// A put was late and lowered the cursor.
+    LatePut,
+    /// A second look found a lower ready slot.
+    SecondLook,
+    /// A dry take found something when it looked again.
+    FinalRescan,
+    /// A take began again since the cursor had been lowered.
+    TakeRestarted,
+    /// A putter found that its generation had ended.
+    PutStale,
+    /// A putter or a lease released a doomed slot.
+    DoomedReleased,
+    /// The watermark was moved by somebody else in between.
+    WatermarkLost,
+    /// A half of a wide watermark did not match.
+    HalfMismatch,
+    /// An exact compare of a shared lease failed.
+    LeaseGone,
+    /// A dry take put its idle mark.
+    WentIdle,
+    /// Somebody claimed the idle mark.
+    Dispatched,
+}
+
+#[cfg(not(loom))]
+mod imp {
+    use super::{Branch, Control};
+
+    #[inline(always)]
+    pub(crate) const fn weak(_: Control) -> bool {
+        false
+    }
+
+    #[inline(always)]
+    pub(crate) const fn hit(_: Branch) {}
+}
+
+#[cfg(loom)]
+mod imp {
+    extern crate std;
+
+    use std::cell::{Cell, RefCell};
+    use std::vec::Vec;
+
+    use super::{Branch, Control};
+
+    // All threads of a loom model run on the test's own thread, so these reach each of them and
+    // no other test.
+    std::thread_local! {
+        static CONTROL: Cell<Option<Control>> = const { Cell::new(None) };
+        static RMW: Cell<bool> = const { Cell::new(false) };
+        static HITS: RefCell<Vec<(Branch, usize)>> = const { RefCell::new(Vec::new()) };
+    }
+
+    pub(crate) fn weak(control: Control) -> bool {
+        CONTROL.get() == Some(control)
+    }
+
+    pub(crate) fn hit(branch: Branch) {
+        HITS.with_borrow_mut(|hits| match hits.iter_mut().find(|hit| hit.0 == branch) {
+            Some(hit) => hit.1 += 1,
+            None => hits.push((branch, 1)),
+        });
+    }
+
+    pub(crate) fn accesses_are_rmw() -> bool {
+        RMW.get()
+    }
+
+    /// Chooses the weakening for the models that this thread runs from now on.
+    pub fn set_control(control: Option<Control>) {
+        CONTROL.set(control);
+    }
+
+    /// Chooses whether loads and stores are read-modify-writes.
+    pub fn set_rmw(on: bool) {
+        RMW.set(on);
+    }
+
+    /// How often this thread's models reached `branch` since [`clear_hits`].
+    pub fn hits(branch: Branch) -> usize {
+        HITS.with_borrow(|hits| hits.iter().find(|hit| hit.0 == branch).map_or(0, |hit| hit.1))
+    }
+
+    /// Forgets the hits counted so far.
+    pub fn clear_hits() {
+        HITS.with_borrow_mut(Vec::clear);
+    }
+}
+
+#[cfg(loom)]
+pub(crate) use imp::accesses_are_rmw;
+#[cfg(loom)]
+pub use imp::{clear_hits, hits, set_control, set_rmw};
+pub(crate) use imp::{hit, weak};

@@ -1,0 +1,121 @@
+//! The life of an assignment: assign, close, what is left.
+
+use crate::control::{Control, weak};
+use crate::engine::{CLOSED, Generation, IDLE, Part, Space};
+use crate::error::Stale;
+use crate::position::{Monotone, Pos, distance, expand, raise};
+use crate::slot::Taking;
+use crate::sync::{Ordering, Word};
+
+/// Begins a generation at offset `start`; every older one is over when this returns.
+///
+/// Positions never go back, and a generation's word *is* its first position: a reset to the same
+/// offset gives other words. (1) The first position lies a whole reach beyond everything that a
+/// call of an older generation can touch, also one that has read the watermark and not yet the
+/// generation. (2) Meets the puts under way: one that is not seen filling below sees the new
+/// generation. (3) Finishes what waits or is held, dooms what one party has. (4) Moves the
+/// watermark.
+pub(crate) fn assign<S: Space + ?Sized>(space: &S, start: u64) -> Generation {
+    let words = space.words();
+    let reach = space.reach();
+    let first = loop {
+        let watermark = words.watermark.load();
+        let end_word = words.end.load(Ordering::Acquire);
+        let generation_word = words.generation.load(Ordering::Acquire);
+        let end = expand(end_word, watermark);
+        let generation = expand(generation_word & !CLOSED, watermark);
+        // Compared as distances: an old generation may lie far below, on 32 bits half a range.
+        let used = if distance(generation, end) > 0 { end } else { generation };
+        let used = if distance(used, watermark) > 0 { watermark } else { used };
+        let first = if weak(Control::AssignNextLap) {
+            used.next_multiple_of(reach)
+        } else {
+            (used + reach).next_multiple_of(reach)
+        };
+        let acquire = Ordering::Acquire;
+        let to = first as Word;
+        let begun =
+            words.generation.compare_exchange(generation_word, to, Ordering::AcqRel, acquire);
+        if begun.is_err() {
+            continue;
+        }
+        if weak(Control::AssignEndByMax) {
+            raise(&words.end, first, watermark);
+            break first;
+        }
+        // From the value read before: whoever has raised the end meanwhile, to a far position of
+        // an older generation perhaps, makes this fail, and the next round starts beyond that.
+        if words.end.compare_exchange(end_word, to, Ordering::AcqRel, acquire).is_ok() {
+            break first;
+        }
+    };
+    if !weak(Control::AdmittedRelaxed) {
+        words.flow.meet_admitted();
+    }
+    evict(space, first);
+    let pin = space.pin();
+    words.flow.finish(0, 0);
+    words.watermark.raise(first);
+    space.slide(&pin);
+    // A new idle period: the next message to become ready says so.
+    words.signal.fetch_or(IDLE, Ordering::AcqRel);
+    Generation { base: start, first }
+}
+
+/// Takes all slots from the generations before `first`.
+fn evict<S: Space + ?Sized>(space: &S, first: Pos) {
+    space.sweep(first, |slot, lap| {
+        if let Some(Taking { value, bytes, .. }) = slot.evict(lap) {
+            space.words().flow.finish(1, u64::from(bytes));
+            // A panicking drop must not leave the rest to the next assignment.
+            drop_quietly(space, first, value);
+        }
+    });
+}
+
+/// Drops a value; when that panics, the eviction still ends before the panic goes on.
+fn drop_quietly<S: Space + ?Sized>(space: &S, first: Pos, value: S::Value) {
+    struct Rest<'a, S: Space + ?Sized>(&'a S, Pos);
+    impl<S: Space + ?Sized> Drop for Rest<'_, S> {
+        fn drop(&mut self) {
+            evict(self.0, self.1);
+            self.0.words().watermark.raise(self.1);
+        }
+    }
+    let rest = Rest(space, first);
+    drop(value);
+    core::mem::forget(rest);
+}
+
+impl<S: Space + ?Sized> Part<'_, S> {
+    /// No more puts. False when it was closed already.
+    pub(crate) fn close(self) -> Result<bool, Stale> {
+        let first = self.generation.first as Word;
+        let closed = self.words().generation.compare_exchange(
+            first,
+            first | CLOSED,
+            Ordering::AcqRel,
+            Ordering::Acquire,
+        );
+        match closed {
+            Ok(_) => Ok(true),
+            Err(seen) if seen == first | CLOSED => Ok(false),
+            Err(_) => Err(Stale),
+        }
+    }
+
+    /// Closed, and nothing unfinished: nothing will ever be ready again.
+    pub(crate) fn is_over(self, pin: &S::Pin) -> Result<bool, Stale> {
+        let words = self.words();
+        let closed =
+            words.generation.load(Ordering::Acquire) == (self.generation.first as Word) | CLOSED;
+        if !closed {
+            return self.current().map(|()| false);
+        }
+        words.flow.finish(0, 0);
+        let watermark = self.space.slide(pin);
+        let over = words.end(watermark) == watermark;
+        self.current()?;
+        Ok(over)
+    }
+}

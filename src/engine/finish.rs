@@ -1,0 +1,149 @@
+//! Finishing: by lease, by number, by saying that nothing is there. The meeting and the slide.
+
+use crate::control::{Control, weak};
+use crate::engine::{Elsewhere, Part, Space};
+use crate::error::{AdvanceError, Next, RemoveError, Stale};
+use crate::position::{Pos, distance, expand, raise};
+use crate::slot::{Taking, Unfinished};
+use crate::sync::{Ordering, Word};
+
+impl<'a, S: Space + ?Sized> Part<'a, S> {
+    /// Counts messages out, meets the other finishers, slides.
+    #[inline(always)]
+    pub(crate) fn settle(self, count: usize, bytes: u32, pin: &S::Pin) {
+        if weak(Control::DoomedSilent) {
+            return;
+        }
+        self.words().flow.finish(count, u64::from(bytes));
+        self.space.slide(pin);
+    }
+
+    /// Finishes one offset by number. The watermark after the slide.
+    #[inline]
+    pub(crate) fn remove(self, offset: u64) -> Result<Next, RemoveError> {
+        let pin = self.space.pin();
+        let mut finishing = Finishing::new(self, &pin);
+        finishing.done(self.win(offset, &pin)?);
+        finishing.slide().map_err(|Stale| RemoveError::Stale)
+    }
+
+    /// Wins an offset from READY or HELD.
+    #[inline]
+    fn win(self, offset: u64, pin: &S::Pin) -> Result<Taking<S::Value>, RemoveError> {
+        let refused = match self.locate(offset, pin) {
+            Ok(place) => match place.slot.finish(place.lap) {
+                Ok(taking) => return Ok(taking),
+                Err(Unfinished::Passed) => RemoveError::Passed,
+                Err(Unfinished::Held) => RemoveError::Held,
+                Err(Unfinished::Unknown) => RemoveError::Unknown,
+                Err(Unfinished::Doomed) => RemoveError::Stale,
+            },
+            Err(Elsewhere::Below) => RemoveError::Passed,
+            Err(Elsewhere::Nowhere) => RemoveError::Unknown,
+            Err(Elsewhere::Stale) => RemoveError::Stale,
+        };
+        self.current().map_err(|Stale| RemoveError::Stale)?;
+        Err(refused)
+    }
+
+    /// "Nothing more exists below `next`." The watermark after the slide.
+    pub(crate) fn advance_to(self, next: u64) -> Result<Next, AdvanceError> {
+        let stale = |Stale| AdvanceError::Stale;
+        let pin = self.space.pin();
+        let words = self.words();
+        let watermark = self.watermark_then_current().map_err(stale)?;
+        let to = match self.position(next) {
+            Some(to) => to,
+            None if next < self.generation.base => self.generation.first,
+            None => return Err(AdvanceError::OutOfRange),
+        };
+        if distance(watermark, to) >= self.space.far() as i64 {
+            self.current().map_err(stale)?;
+            return Err(AdvanceError::OutOfRange);
+        }
+        // `to` can lie beyond the window, where a later assignment's positions are. So the end
+        // rises only from a value read before the generation was looked at: then an assign that
+        // has begun makes this fail, and one that begins now sees it and starts beyond.
+        loop {
+            let end = words.end.load(Ordering::Acquire);
+            if !weak(Control::FarEndByMax) {
+                self.current().map_err(stale)?;
+            }
+            if distance(expand(end, watermark), to) <= 0 {
+                break;
+            }
+            let raised =
+                words.end.compare_exchange(end, to as Word, Ordering::AcqRel, Ordering::Acquire);
+            if raised.is_ok() {
+                break;
+            }
+        }
+        // Now `to` is below every later assignment's first position, so a late raise of the seal
+        // allows nothing there.
+        if words.callers_seal {
+            raise(&words.seal, to, watermark);
+        }
+        words.flow.finish(0, 0);
+        let watermark = self.space.slide(&pin);
+        self.next(watermark).map_err(stale)
+    }
+}
+
+/// Finishes that are counted out, met and slid together, also when a drop panics.
+///
+/// A value is dropped when the next one is done, the last after the slide: a slow or panicking
+/// drop of the user then holds up nothing that was finished before.
+pub(crate) struct Finishing<'a, 'p, S: Space + ?Sized> {
+    part: Part<'a, S>,
+    pin: &'p S::Pin,
+    count: usize,
+    bytes: u64,
+    last: Option<S::Value>,
+}
+
+impl<'a, 'p, S: Space + ?Sized> Finishing<'a, 'p, S> {
+    #[inline(always)]
+    pub(crate) fn new(part: Part<'a, S>, pin: &'p S::Pin) -> Self {
+        Self { part, pin, count: 0, bytes: 0, last: None }
+    }
+
+    /// A message is done.
+    #[inline(always)]
+    pub(crate) fn done(&mut self, taking: Taking<S::Value>) {
+        self.count += 1;
+        self.bytes += u64::from(taking.bytes);
+        self.last = Some(taking.value);
+    }
+
+    /// Finishes one offset by number.
+    #[inline]
+    pub(crate) fn remove(&mut self, offset: u64) -> Result<(), RemoveError> {
+        self.done(self.part.win(offset, self.pin)?);
+        Ok(())
+    }
+
+    /// Counts out, meets, slides; the watermark then. Meets also when nothing was done, so that
+    /// the answer is never behind what the caller knows to be finished.
+    #[inline(always)]
+    pub(crate) fn slide(&mut self) -> Result<Next, Stale> {
+        let watermark = self.count_out();
+        self.last = None;
+        self.part.next(watermark)
+    }
+
+    #[inline(always)]
+    fn count_out(&mut self) -> Pos {
+        self.part.words().flow.finish(self.count, self.bytes);
+        (self.count, self.bytes) = (0, 0);
+        self.part.space.slide(self.pin)
+    }
+}
+
+impl<S: Space + ?Sized> Drop for Finishing<'_, '_, S> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        if self.count > 0 {
+            self.count_out();
+        }
+    }
+}

@@ -1,0 +1,331 @@
+//! The operations of a window, written once over [`Space`]: what a kind of window must bring.
+//!
+//! A window is its [`Words`] (watermark, end, generation, cursor, seal, counters, signal) and a
+//! space of slots. The words and the slots' transitions carry the protocol; a space only says
+//! where the slot of a position is, and moves the watermark over what is finished.
+//!
+//! Two rules run through every call. It reads the **watermark first and the generation second**,
+//! and touches only positions in `[watermark, watermark + reach)`: so a call of an ended
+//! assignment, however late, stays below the positions of the next one, which begin a whole reach
+//! beyond. And everything it says, refusals and watermarks alike, it says only after it **looked
+//! at the generation again**.
+
+mod assign;
+mod finish;
+mod put;
+mod take;
+
+use core::ops::ControlFlow;
+
+pub(crate) use assign::assign;
+pub(crate) use finish::Finishing;
+
+use crate::control::{Branch, Control, hit, weak};
+use crate::error::{Next, Stale};
+use crate::flow::Flow;
+use crate::position::{Mark, Monotone, Pos, Watermark, distance, expand, raise};
+use crate::slot::{Place, Slot, Taken};
+use crate::sync::{AtomicWord, Ordering, Padded, Word, const_unless_loom};
+
+/// The bit of the generation word that says closed; first positions are even.
+const CLOSED: Word = 1;
+/// The bit of the signal word that says: the last take found nothing.
+const IDLE: Word = 1;
+
+/// The words that all calls of a window share.
+#[doc(hidden)]
+pub struct Words {
+    /// The lowest position that may still have to be consumed.
+    pub(crate) watermark: Padded<Watermark>,
+    /// The highest position admitted or skipped to, plus one.
+    end: Padded<AtomicWord>,
+    /// The first position of the assignment in force, and whether it is closed.
+    generation: Padded<AtomicWord>,
+    /// Where takers look first.
+    cursor: Padded<AtomicWord>,
+    /// Below it, what was never admitted may be sealed; used when the caller moves it.
+    seal: AtomicWord,
+    callers_seal: bool,
+    pub(crate) flow: Flow,
+    signal: Padded<AtomicWord>,
+}
+
+impl Words {
+    const_unless_loom! {
+        pub(crate) const fn new(at: Pos, callers_seal: bool) -> Self {
+            Self {
+                watermark: Padded(Watermark::new(at)),
+                end: Padded(AtomicWord::new(at as Word)),
+                // Assignments begin beyond it, so no handle matches it.
+                generation: Padded(AtomicWord::new(at as Word)),
+                cursor: Padded(AtomicWord::new(0)),
+                seal: AtomicWord::new(at as Word),
+                callers_seal,
+                flow: Flow::new(),
+                signal: Padded(AtomicWord::new(IDLE)),
+            }
+        }
+    }
+
+    /// The end, given a position near it.
+    #[inline(always)]
+    pub(crate) fn end(&self, near: Pos) -> Pos {
+        expand(self.end.load(Ordering::Acquire), near)
+    }
+
+    /// Everything below it that was never admitted may be sealed; given the watermark and the end.
+    #[inline(always)]
+    pub(crate) fn seal(&self, watermark: Pos, end: Pos) -> Pos {
+        if !self.callers_seal {
+            return end;
+        }
+        let word = self.seal.load(Ordering::Acquire);
+        let seal = expand(word, watermark);
+        if crate::sync::NARROW && distance(seal, watermark) > 1 << 28 {
+            // A seal that its caller does not move must not fall half a range behind, where it
+            // would read as ahead. Raising it to the watermark changes nothing it allows.
+            raise(&self.seal, watermark, watermark);
+        }
+        seal
+    }
+}
+
+/// Where the slots of a window are. Implemented by each kind of window, in its own folder.
+#[doc(hidden)]
+pub trait Space {
+    /// The message.
+    type Value;
+    /// What keeps slots alive while a call looks at them.
+    type Pin;
+
+    /// Bits of the cursor word that are position.
+    const CURSOR_BITS: u32;
+
+    #[doc(hidden)]
+    fn words(&self) -> &Words;
+
+    #[doc(hidden)]
+    fn pin(&self) -> Self::Pin;
+
+    /// Puts at `watermark + reach` and beyond are refused for want of room. Even.
+    fn reach(&self) -> u64;
+
+    /// Nothing moves further than this at once.
+    fn far(&self) -> u64;
+
+    /// The place of a position within reach of the watermark, if there is one.
+    #[doc(hidden)]
+    fn find<'p>(&'p self, pos: Pos, pin: &'p Self::Pin) -> Option<Place<'p, Self::Value>>;
+
+    /// The place of a position within reach of the watermark, made if need be.
+    #[doc(hidden)]
+    fn open<'p>(&'p self, pos: Pos, pin: &'p Self::Pin) -> Result<Place<'p, Self::Value>, Taken>;
+
+    /// Shows the places in `[from, to)` in ascending order, within reach of the watermark.
+    #[doc(hidden)]
+    fn scan<'p, B>(
+        &'p self,
+        from: Pos,
+        to: Pos,
+        pin: &'p Self::Pin,
+        visit: impl FnMut(Place<'p, Self::Value>) -> ControlFlow<B>,
+    ) -> ControlFlow<B>
+    where
+        Self::Value: 'p;
+
+    /// Moves the watermark over what is finished or may be sealed; returns where it then is.
+    fn slide(&self, pin: &Self::Pin) -> Pos;
+
+    /// Shows every slot that an assignment before `first` may have used, with the first lap that
+    /// positions from `first` on have there.
+    #[doc(hidden)]
+    fn sweep(&self, first: Pos, visit: impl FnMut(&Slot<Self::Value>, crate::slot::Lap));
+}
+
+/// One generation: which offset its first position has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Generation {
+    base: u64,
+    first: Pos,
+}
+
+/// One generation of one window: what every call works on.
+pub(crate) struct Part<'a, S: ?Sized> {
+    pub(crate) space: &'a S,
+    pub(crate) generation: Generation,
+}
+
+impl<S: ?Sized> Clone for Part<'_, S> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+impl<S: ?Sized> Copy for Part<'_, S> {}
+
+/// Why a generation takes no more puts.
+enum Ended {
+    Stale,
+    Closed,
+}
+
+impl<'a, S: Space + ?Sized> Part<'a, S> {
+    #[inline(always)]
+    fn words(self) -> &'a Words {
+        self.space.words()
+    }
+
+    /// Is this generation still in force, and open?
+    #[inline(always)]
+    fn open(self) -> Result<(), Ended> {
+        let word = self.words().generation.load(Ordering::Acquire);
+        match word.wrapping_sub(self.generation.first as Word) {
+            0 => Ok(()),
+            CLOSED => Err(Ended::Closed),
+            _ => Err(Ended::Stale),
+        }
+    }
+
+    /// Is this generation still in force?
+    #[inline(always)]
+    pub(crate) fn current(self) -> Result<(), Stale> {
+        match self.open() {
+            Ok(()) | Err(Ended::Closed) => Ok(()),
+            Err(Ended::Stale) => Err(Stale),
+        }
+    }
+
+    /// The watermark, read before the generation.
+    #[inline(always)]
+    fn watermark_then_current(self) -> Result<Pos, Stale> {
+        if weak(Control::GenerationFirst) {
+            self.current()?;
+            return Ok(self.words().watermark.load());
+        }
+        let watermark = self.words().watermark.load();
+        self.current()?;
+        Ok(watermark)
+    }
+
+    /// The position of an offset; none below the assignment's start or out of range.
+    #[inline(always)]
+    pub(crate) fn position(self, offset: u64) -> Option<Pos> {
+        self.generation.first.checked_add(offset.checked_sub(self.generation.base)?)
+    }
+
+    /// The offset of a position of this generation.
+    #[inline(always)]
+    pub(crate) fn offset(self, pos: Pos) -> u64 {
+        self.generation.base.saturating_add(pos.saturating_sub(self.generation.first))
+    }
+
+    /// A watermark fit to be said: the generation was looked at after it was read.
+    #[inline(always)]
+    pub(crate) fn next(self, watermark: Pos) -> Result<Next, Stale> {
+        self.current()?;
+        Ok(Next(self.offset(watermark)))
+    }
+
+    /// The place of an offset between the watermark and the end, or on which side it lies.
+    #[inline(always)]
+    pub(crate) fn locate<'p>(
+        self,
+        offset: u64,
+        pin: &'p S::Pin,
+    ) -> Result<Place<'p, S::Value>, Elsewhere>
+    where
+        'a: 'p,
+    {
+        let watermark = self.watermark_then_current().map_err(|Stale| Elsewhere::Stale)?;
+        let reach = if weak(Control::Unbounded) { u64::MAX / 4 } else { self.space.reach() };
+        let Some(pos) = self.position(offset) else {
+            return Err(match offset < self.generation.base {
+                true => Elsewhere::Below,
+                false => Elsewhere::Nowhere,
+            });
+        };
+        match distance(watermark, pos) {
+            ..0 => Err(Elsewhere::Below),
+            ahead if ahead as u64 >= reach => Err(Elsewhere::Nowhere),
+            _ => self.space.find(pos, pin).ok_or(Elsewhere::Nowhere),
+        }
+    }
+
+    /// Lowers the cursor to `pos`, always raising its version: a taker that read the cursor
+    /// before and looked at `pos` too early must fail to move it.
+    fn lower_cursor(self, pos: Pos) {
+        let cursor = &self.words().cursor;
+        let mut seen = cursor.load(Ordering::Acquire);
+        loop {
+            let watermark = self.words().watermark.load();
+            let mark = Mark(seen);
+            let at = mark.position(S::CURSOR_BITS, watermark, self.space.reach());
+            let lowered = mark.lowered(S::CURSOR_BITS, at.min(pos));
+            // Release: a taker that reads this cursor also sees the message ready.
+            match cursor.compare_exchange(seen, lowered.0, Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) => return,
+                Err(other) => seen = other,
+            }
+        }
+    }
+
+    /// Something became ready: claims the idle mark, and says whether it was there.
+    ///
+    /// The read-modify-write is where this meets a take that runs dry: that one puts the mark by
+    /// a read-modify-write of the same word and then looks once more. Whichever comes second sees
+    /// what the other did.
+    #[inline(always)]
+    fn announce(self) -> bool {
+        let order = if weak(Control::SignalRelaxed) { Ordering::Relaxed } else { Ordering::AcqRel };
+        let was_idle = self.words().signal.fetch_and(!IDLE, order) & IDLE != 0;
+        if was_idle {
+            hit(Branch::Dispatched);
+        }
+        was_idle
+    }
+
+    /// The watermark; never slides.
+    #[inline]
+    pub(crate) fn watermark(self) -> Result<Next, Stale> {
+        let watermark = self.words().watermark.load();
+        self.next(watermark)
+    }
+
+    /// Slides once, then the watermark.
+    pub(crate) fn min_offset(self) -> Result<Next, Stale> {
+        self.current()?;
+        let pin = self.space.pin();
+        self.words().flow.finish(0, 0);
+        self.next(self.space.slide(&pin))
+    }
+
+    /// The end of what was admitted or skipped to.
+    pub(crate) fn end(self) -> Result<u64, Stale> {
+        let watermark = self.words().watermark.load();
+        let end = self.words().end(watermark);
+        self.current()?;
+        Ok(self.offset(end))
+    }
+
+    /// `end - watermark`.
+    pub(crate) fn span(self) -> Result<u64, Stale> {
+        let span = self.space.words().span();
+        self.current()?;
+        Ok(span)
+    }
+}
+
+impl Words {
+    /// `end - watermark`.
+    pub(crate) fn span(&self) -> u64 {
+        let watermark = self.watermark.load();
+        // The end read later is at or above the watermark read before.
+        self.end(watermark).saturating_sub(watermark)
+    }
+}
+
+/// Where an offset is when it has no place.
+pub(crate) enum Elsewhere {
+    Below,
+    Nowhere,
+    Stale,
+}

@@ -1,0 +1,287 @@
+//! Put: EMPTY -> FILLING -> (end, counters, generation) -> READY. Not for room: that is the space's.
+
+use crate::control::{Branch, Control, hit, weak};
+use crate::engine::{Ended, Part, Space};
+use crate::error::{BatchPut, BatchPutError, Put, PutError, PutErrorKind};
+use crate::flow::{CHUNK_BYTES, CHUNK_MESSAGES, MESSAGE_BYTES};
+use crate::position::{Monotone, Pos, distance, expand, raise};
+use crate::slot::{Chain, Place, Slot, Taken};
+use crate::sync::{Ordering, Word};
+
+impl<'a, S: Space + ?Sized> Part<'a, S> {
+    /// Admits one message.
+    #[inline]
+    pub(crate) fn put(
+        self,
+        offset: u64,
+        bytes: usize,
+        value: S::Value,
+    ) -> Result<Put, PutError<S::Value>> {
+        let pin = self.space.pin();
+        let mut filled = Filled::new(self, &pin);
+        match filled.enter(offset, bytes) {
+            Ok((place, bytes)) => filled.push(place, offset, bytes, value),
+            Err(kind) => return Err(PutError::new(kind, value)),
+        }
+        match filled.publish() {
+            Ok(dispatch) => Ok(Put { dispatch }),
+            Err((_, value)) => Err(PutError::Stale(value)),
+        }
+    }
+
+    /// Admits what the iterator gives until one message is refused for good.
+    pub(crate) fn put_batch(
+        self,
+        messages: &mut dyn Iterator<Item = (u64, S::Value)>,
+        size: &mut dyn FnMut(&S::Value) -> usize,
+    ) -> Result<BatchPut, BatchPutError<S::Value>> {
+        let pin = self.space.pin();
+        // Declared first: published also when the iterator, the size or a drop panics.
+        let mut filled = Filled::new(self, &pin);
+        let mut done = BatchPut::default();
+        // User code runs here, between two messages, never while a slot has no message yet.
+        for (offset, value) in messages {
+            let bytes = size(&value);
+            match filled.enter(offset, bytes) {
+                Ok((place, bytes)) => filled.push(place, offset, bytes, value),
+                Err(PutErrorKind::Duplicate) => done.duplicates += 1,
+                Err(PutErrorKind::Passed | PutErrorKind::BelowWatermark) => done.passed += 1,
+                Err(error) => {
+                    filled.flush(&mut done)?;
+                    return Err(BatchPutError { error, offset, value, so_far: done });
+                }
+            }
+            if filled.chain.len() == CHUNK_MESSAGES || filled.bytes >= CHUNK_BYTES {
+                filled.flush(&mut done)?;
+            }
+        }
+        filled.flush(&mut done)?;
+        Ok(done)
+    }
+}
+
+/// Slots that this put is filling, published together: end, counters and signal once for all.
+struct Filled<'a: 'p, 'p, S: Space + ?Sized> {
+    part: Part<'a, S>,
+    pin: &'p S::Pin,
+    chain: Chain<S::Value>,
+    bytes: u64,
+    /// The highest position in the chain.
+    last: Pos,
+}
+
+impl<'a: 'p, 'p, S: Space + ?Sized> Filled<'a, 'p, S> {
+    #[inline(always)]
+    fn new(part: Part<'a, S>, pin: &'p S::Pin) -> Self {
+        Self { part, pin, chain: Chain::new(), bytes: 0, last: 0 }
+    }
+
+    /// Makes the slot of `offset` FILLING, or says why not.
+    #[inline(always)]
+    fn enter(
+        &mut self,
+        offset: u64,
+        bytes: usize,
+    ) -> Result<(Place<'p, S::Value>, u32), PutErrorKind> {
+        let part = self.part;
+        // A refusal is said only after another look at the generation: what was seen may belong
+        // to a later one.
+        let refuse = |kind| match part.open() {
+            Ok(()) => kind,
+            Err(Ended::Stale) => PutErrorKind::Stale,
+            Err(Ended::Closed) => PutErrorKind::Closed,
+        };
+        let watermark = if weak(Control::GenerationFirst) {
+            part.open().map_err(|_| PutErrorKind::Stale)?;
+            part.words().watermark.load()
+        } else {
+            let watermark = part.words().watermark.load();
+            part.open().map_err(|_| refuse(PutErrorKind::Stale))?;
+            watermark
+        };
+        if offset < part.generation.base {
+            return Err(refuse(PutErrorKind::BelowWatermark));
+        }
+        // `end` is exclusive, so the last offset of all has no end.
+        let pos = match part.position(offset) {
+            Some(pos) if offset < u64::MAX && pos < u64::MAX => pos,
+            _ => return Err(refuse(PutErrorKind::OutOfRange)),
+        };
+        let ahead = distance(watermark, pos);
+        if ahead < 0 {
+            return Err(refuse(PutErrorKind::BelowWatermark));
+        }
+        if ahead as u64 >= part.space.far() || bytes > MESSAGE_BYTES as usize {
+            return Err(refuse(PutErrorKind::OutOfRange));
+        }
+        let bytes = bytes as u32;
+        if !part.words().flow.has_room(bytes) {
+            return Err(refuse(PutErrorKind::Full));
+        }
+        if ahead as u64 >= part.space.reach() && !weak(Control::Unbounded) {
+            self.make_room(pos).map_err(refuse)?;
+        }
+        if weak(Control::EndBeforeFilling) {
+            raise(&part.words().end, pos + 1, watermark);
+        }
+        let place = part.space.open(pos, self.pin).map_err(|taken| refuse(kind(taken)))?;
+        place.slot.fill(place.lap).map_err(|taken| refuse(kind(taken)))?;
+        Ok((place, bytes))
+    }
+
+    /// `pos` lies beyond the window: slides, and with the default seal jumps there when nothing
+    /// unfinished lies between.
+    #[cold]
+    fn make_room(&mut self, pos: Pos) -> Result<(), PutErrorKind> {
+        let part = self.part;
+        let words = part.words();
+        if let Err((_, value)) = self.publish() {
+            // The assignment ended; what it had filled goes with it.
+            drop(value);
+            return Err(PutErrorKind::Stale);
+        }
+        let reach = part.space.reach() as i64;
+        let at = part.space.slide(self.pin);
+        if distance(at, pos) < reach {
+            return Ok(());
+        }
+        if (words.callers_seal && !weak(Control::JumpWithCallersSeal)) || weak(Control::NoJump) {
+            return Err(PutErrorKind::Full);
+        }
+        // Asking to put `pos` says that everything below has been put. The slide has ended at
+        // `end`: nothing unfinished is left below it, so what lies between may be sealed.
+        let end = words.end.load(Ordering::Acquire);
+        if expand(end, at) != at {
+            return Err(PutErrorKind::Full);
+        }
+        // Exchanged from a value read before this look at the generation: an assign in between
+        // has changed it, or will see this one and start beyond.
+        part.current().map_err(|_| PutErrorKind::Stale)?;
+        let jumped =
+            words.end.compare_exchange(end, pos as Word, Ordering::AcqRel, Ordering::Acquire);
+        let at = match jumped {
+            Ok(_) => {
+                hit(Branch::OwnJump);
+                words.flow.finish(0, 0);
+                part.space.slide(self.pin)
+            }
+            Err(_) => words.watermark.load(),
+        };
+        if distance(at, pos) < reach { Ok(()) } else { Err(PutErrorKind::Full) }
+    }
+
+    /// Stores a message in a slot that [`Filled::enter`] gave.
+    #[inline(always)]
+    fn push(&mut self, place: Place<'p, S::Value>, offset: u64, bytes: u32, value: S::Value) {
+        // SAFETY: `enter` made it FILLING, for this put alone, and `pin` keeps it alive.
+        unsafe {
+            place.slot.write(offset, bytes, value);
+            self.chain.push(place.slot);
+        }
+        self.bytes += u64::from(bytes);
+        self.last = if self.chain.len() == 1 { place.pos } else { self.last.max(place.pos) };
+    }
+
+    /// Makes the messages ready. When the assignment has ended they are taken back and dropped
+    /// with the rest of it, but for the last, which is returned.
+    #[inline]
+    fn publish(&mut self) -> Result<bool, (u64, S::Value)> {
+        let count = self.chain.len();
+        // SAFETY: the chain's slots are FILLING for this put alone, and `pin` keeps them alive.
+        let Some(mut slot) = (unsafe { self.chain.pop() }) else { return Ok(false) };
+        let part = self.part;
+        let words = part.words();
+        // Between FILLING and READY: earlier, an in-order put could be sealed away; later, its
+        // finisher would not yet see the end that it must pass.
+        // Only positions within reach are raised to by maximum: a later assignment's end lies
+        // beyond them, and a racing one fails its exchange and starts higher.
+        let end = if weak(Control::EndAfterReady) {
+            self.last
+        } else {
+            raise(&words.end, self.last + 1, self.last)
+        };
+        words.flow.admit(count, self.bytes);
+        self.bytes = 0;
+        if part.current().is_err() && !weak(Control::NoSecondGeneration) {
+            hit(Branch::PutStale);
+            return Err(self.withdraw(slot));
+        }
+        let mut late: Option<Pos> = None;
+        loop {
+            // SAFETY: FILLING for this put alone (or doomed since), and `pin` keeps it alive.
+            let (lap, offset) = unsafe { (slot.state().lap(), slot.offset()) };
+            // SAFETY: as above.
+            if !unsafe { slot.publish(lap) } {
+                return Err(self.withdraw(slot));
+            }
+            let pos = part.position(offset).unwrap_or(end);
+            if distance(pos, end) > 0 {
+                late = Some(late.map_or(pos, |lowest| lowest.min(pos)));
+            }
+            // SAFETY: as above.
+            match unsafe { self.chain.pop() } {
+                Some(next) => slot = next,
+                None => break,
+            }
+        }
+        if weak(Control::EndAfterReady) {
+            raise(&words.end, self.last + 1, self.last);
+        }
+        // Late: a taker may have passed these positions already.
+        if let Some(lowest) = late.filter(|_| !weak(Control::LateKeepsCursor)) {
+            hit(Branch::LatePut);
+            part.lower_cursor(lowest);
+        }
+        Ok(part.announce())
+    }
+
+    /// Publishes, and adds to what a batch has done.
+    fn flush(&mut self, done: &mut BatchPut) -> Result<(), BatchPutError<S::Value>> {
+        let admitted = self.chain.len();
+        match self.publish() {
+            Ok(dispatch) => {
+                done.admitted += admitted;
+                done.dispatch |= dispatch;
+                Ok(())
+            }
+            Err((offset, value)) => {
+                let error = PutErrorKind::Stale;
+                Err(BatchPutError { error, offset, value, so_far: *done })
+            }
+        }
+    }
+
+    /// Takes back `slot` and the rest of the chain: the assignment has ended. Returns the last.
+    #[cold]
+    fn withdraw(&mut self, mut slot: &Slot<S::Value>) -> (u64, S::Value) {
+        loop {
+            // SAFETY: FILLING for this put alone (or doomed since), and `pin` keeps it alive.
+            let (lap, offset) = unsafe { (slot.state().lap(), slot.offset()) };
+            // SAFETY: as above.
+            let taking = unsafe { slot.unfill(lap) };
+            self.part.settle(1, taking.bytes, self.pin);
+            // SAFETY: as above.
+            match unsafe { self.chain.pop() } {
+                Some(next) => slot = next,
+                None => return (offset, taking.value),
+            }
+        }
+    }
+}
+
+impl<'a: 'p, 'p, S: Space + ?Sized> Drop for Filled<'a, 'p, S> {
+    fn drop(&mut self) {
+        // Not empty only when user code panicked: what was filled is published.
+        while self.chain.len() > 0 {
+            drop(self.publish());
+        }
+    }
+}
+
+fn kind(taken: Taken) -> PutErrorKind {
+    match taken {
+        Taken::Duplicate => PutErrorKind::Duplicate,
+        Taken::Passed => PutErrorKind::Passed,
+        Taken::Busy => PutErrorKind::Full,
+    }
+}

@@ -1,0 +1,369 @@
+//! Take: READY -> LENT, lowest first. Giving back. Revoke. The order rules.
+//!
+//! A take looks from the cursor upwards. It claims a slot beyond others that are not finished (a
+//! gap, a put under way, a message that somebody holds) only when a second look over those, made
+//! *after* the slot was seen ready, found none ready: in-order puts become ready in order, so a
+//! lower one that was ready before is found then. When the second look finds one, that one is
+//! the candidate, and what lies below it is looked at again.
+//!
+//! The cursor is moved by one exchange from the word read before the scan, never past a slot that
+//! is being filled. Whatever becomes ready below it (a rollback, a late put) lowers it and raises
+//! its version *after* that, so a scan that was too early cannot move it back up.
+
+use core::ops::ControlFlow;
+
+use crate::control::{Branch, Control, hit, weak};
+use crate::engine::{Elsewhere, IDLE, Part, Space};
+use crate::error::{RevokeError, Stale, TakeError};
+use crate::position::{Mark, Pos};
+use crate::slot::{Chain, Kept, Phase, Place, State, Unfinished};
+use crate::sync::Ordering;
+
+/// Messages that a take has claimed; given back when dropped.
+pub(crate) struct Claimed<'a, 'p, S: Space + ?Sized> {
+    part: Part<'a, S>,
+    pin: &'p S::Pin,
+    pub(crate) chain: Chain<S::Value>,
+}
+
+impl<S: Space + ?Sized> Claimed<'_, '_, S> {
+    /// The claim as it is, without its guard.
+    pub(crate) fn into_chain(mut self) -> Chain<S::Value> {
+        core::mem::replace(&mut self.chain, Chain::new())
+    }
+}
+
+impl<S: Space + ?Sized> Drop for Claimed<'_, '_, S> {
+    fn drop(&mut self) {
+        if self.chain.len() > 0 {
+            // SAFETY: the chain's slots are LENT to this claim, and the pin keeps them alive.
+            let _ = unsafe { self.part.give_back(&mut self.chain, self.pin) };
+        }
+    }
+}
+
+/// How one pass over the slots ended.
+enum Pass {
+    /// As many as asked for, or the end.
+    Over,
+    /// The cursor was lowered before the first claim.
+    Restart,
+}
+
+/// The state of one take.
+struct Hunt<'a, 'p, S: Space + ?Sized> {
+    claimed: Claimed<'a, 'p, S>,
+    wanted: usize,
+    now: Option<u64>,
+    /// The cursor's word read before the scan; none in the final look.
+    mark: Option<Mark>,
+    /// Everything from here to the slot looked at was passed over since the last claim.
+    gap: Pos,
+    /// Something in the gap may become ready.
+    open: bool,
+    /// The lowest slot seen being filled: the cursor must not pass it.
+    barrier: Option<Pos>,
+    /// Where the scan has got to.
+    at: Pos,
+}
+
+impl<'a, 'p, S: Space + ?Sized> Hunt<'a, 'p, S>
+where
+    'a: 'p,
+    S::Value: 'p,
+{
+    fn pass(&mut self, from: Pos, to: Pos) -> Pass {
+        let part = self.claimed.part;
+        let pin = self.claimed.pin;
+        (self.gap, self.at, self.open) = (from, from, false);
+        while self.at < to && self.claimed.chain.len() < self.wanted {
+            let flow = part.space.scan(self.at, to, pin, |place| self.look(place));
+            match flow {
+                ControlFlow::Continue(()) => self.at = to,
+                ControlFlow::Break(Pass::Restart) => return Pass::Restart,
+                ControlFlow::Break(Pass::Over) => {}
+            }
+        }
+        Pass::Over
+    }
+
+    #[inline(always)]
+    fn look(&mut self, place: Place<'p, S::Value>) -> ControlFlow<Pass> {
+        // What the space has no slot for is a gap too.
+        self.open |= place.pos != self.at;
+        self.at = place.pos + 1;
+        let Some(ready) = self.ready(&place) else { return ControlFlow::Continue(()) };
+        let (place, ready) = if self.open && !weak(Control::NoSecondLook) {
+            self.look_again(place, ready)
+        } else {
+            (place, ready)
+        };
+        if let Some(mark) = self.mark.filter(|_| self.claimed.chain.len() == 0) {
+            // Read after the slot was seen ready: what became ready before it has lowered the
+            // cursor by now.
+            let cursor = self.claimed.part.words().cursor.load(Ordering::Acquire);
+            if cursor != mark.0 {
+                hit(Branch::TakeRestarted);
+                return ControlFlow::Break(Pass::Restart);
+            }
+        }
+        let back = place.pos + 1 != self.at;
+        self.at = place.pos + 1;
+        if place.slot.claim(ready, self.now) {
+            // SAFETY: just claimed, and the pin keeps it alive.
+            unsafe { self.claimed.chain.push(place.slot) };
+            (self.gap, self.open) = (self.at, false);
+        } else {
+            self.open = true;
+        }
+        if back || self.claimed.chain.len() == self.wanted {
+            ControlFlow::Break(Pass::Over)
+        } else {
+            ControlFlow::Continue(())
+        }
+    }
+
+    /// The word, if this slot has a message ready; otherwise notes what lies in the gap.
+    #[inline(always)]
+    fn ready(&mut self, place: &Place<'p, S::Value>) -> Option<State> {
+        let state = place.slot.state();
+        if state.lap() == place.lap {
+            match state.phase() {
+                Phase::Ready => return Some(state),
+                Phase::Filling if !weak(Control::CursorPassesFilling) => {
+                    self.barrier =
+                        Some(self.barrier.map_or(place.pos, |lowest| lowest.min(place.pos)));
+                }
+                _ => {}
+            }
+        }
+        self.open |= !state.is_done(place.lap);
+        None
+    }
+
+    /// Looks over the gap below a ready slot until the last look found nothing ready in it.
+    #[cold]
+    fn look_again(
+        &mut self,
+        place: Place<'p, S::Value>,
+        ready: State,
+    ) -> (Place<'p, S::Value>, State) {
+        let (mut place, mut ready) = (place, ready);
+        let part = self.claimed.part;
+        loop {
+            let lower = part.space.scan(self.gap, place.pos, self.claimed.pin, |below| match self
+                .ready(&below)
+            {
+                Some(state) => ControlFlow::Break((below, state)),
+                None => ControlFlow::Continue(()),
+            });
+            match lower {
+                ControlFlow::Continue(()) => return (place, ready),
+                ControlFlow::Break(lower) => {
+                    hit(Branch::SecondLook);
+                    (place, ready) = lower;
+                    if weak(Control::OneSecondLook) {
+                        return (place, ready);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Messages being given back; the rest follow also when the drop of a doomed one panics.
+struct Returning<'a, 'c, S: Space + ?Sized> {
+    part: Part<'a, S>,
+    chain: &'c mut Chain<S::Value>,
+    pin: &'c S::Pin,
+    lowest: Option<Pos>,
+    doomed: bool,
+}
+
+impl<S: Space + ?Sized> Returning<'_, '_, S> {
+    fn run(&mut self) {
+        // SAFETY: the slots are LENT to the caller of `give_back`, or doomed since.
+        while let Some(slot) = unsafe { self.chain.pop() } {
+            // SAFETY: as above; read before it is given back.
+            let pos = self.part.position(unsafe { slot.offset() }).unwrap_or(0);
+            // SAFETY: as above.
+            if unsafe { slot.give_back() } {
+                self.lowest = Some(self.lowest.map_or(pos, |lowest| lowest.min(pos)));
+            } else {
+                self.doomed = true;
+                // SAFETY: doomed, and still the caller's.
+                let taking = unsafe { slot.finish_lent() };
+                self.part.settle(1, taking.bytes, self.pin);
+                drop(taking.value);
+            }
+        }
+        if let Some(lowest) = self.lowest.take() {
+            self.part.returned(lowest);
+        }
+    }
+}
+
+impl<S: Space + ?Sized> Drop for Returning<'_, '_, S> {
+    fn drop(&mut self) {
+        self.run();
+    }
+}
+
+impl<'a, S: Space + ?Sized> Part<'a, S> {
+    /// Claims the lowest ready messages, at most `wanted`, at least one.
+    pub(crate) fn take<'p>(
+        self,
+        wanted: usize,
+        now: Option<u64>,
+        pin: &'p S::Pin,
+    ) -> Result<Claimed<'a, 'p, S>, TakeError>
+    where
+        'a: 'p,
+    {
+        let words = self.words();
+        let stale = |Stale| TakeError::Stale;
+        let claimed = Claimed { part: self, pin, chain: Chain::new() };
+        if wanted == 0 {
+            self.current().map_err(stale)?;
+            return Err(TakeError::Empty);
+        }
+        let mut hunt =
+            Hunt { claimed, wanted, now, mark: None, gap: 0, open: false, barrier: None, at: 0 };
+        let reach = if weak(Control::Unbounded) { u64::MAX / 4 } else { self.space.reach() };
+        loop {
+            let watermark = self.watermark_then_current().map_err(stale)?;
+            let mark = Mark(words.cursor.load(Ordering::Acquire));
+            let from = mark.position(S::CURSOR_BITS, watermark, self.space.reach());
+            let to = words.end(watermark).min(watermark.saturating_add(reach));
+            hunt.mark = Some(mark);
+            hunt.barrier = None;
+            if let Pass::Restart = hunt.pass(from, to) {
+                continue;
+            }
+            let at = hunt.barrier.map_or(hunt.at, |barrier| barrier.min(hunt.at));
+            if at > from {
+                // Failing is harmless: the next take looks at more.
+                let _ = words.cursor.compare_exchange(
+                    mark.0,
+                    mark.moved(S::CURSOR_BITS, at).0,
+                    Ordering::AcqRel,
+                    Ordering::Relaxed,
+                );
+            }
+            break;
+        }
+        let fewer = hunt.claimed.chain.len() < wanted && weak(Control::RescanWhenFewer);
+        if hunt.claimed.chain.len() == 0 || fewer {
+            self.look_from_watermark(&mut hunt, reach).map_err(stale)?;
+        }
+        if hunt.claimed.chain.len() > 0 {
+            return Ok(hunt.claimed);
+        }
+        if self.is_over(pin).map_err(stale)? {
+            Err(TakeError::Closed)
+        } else {
+            Err(TakeError::Empty)
+        }
+    }
+
+    /// The last look of a take about to return nothing: what a wrapped version or a rollback
+    /// stopped half-way hides is found here. Puts the idle mark first, so that whoever makes
+    /// something ready after this look finds it.
+    #[cold]
+    fn look_from_watermark<'p>(self, hunt: &mut Hunt<'a, 'p, S>, reach: u64) -> Result<(), Stale>
+    where
+        'a: 'p,
+        S::Value: 'p,
+    {
+        if weak(Control::NoFinalRescan) {
+            return Ok(());
+        }
+        let words = self.words();
+        let order = if weak(Control::SignalRelaxed) { Ordering::Relaxed } else { Ordering::AcqRel };
+        words.signal.fetch_or(IDLE, order);
+        let watermark = self.watermark_then_current()?;
+        hunt.mark = None;
+        let _ = hunt.pass(watermark, words.end(watermark).min(watermark.saturating_add(reach)));
+        if hunt.claimed.chain.len() > 0 {
+            hit(Branch::FinalRescan);
+            words.signal.fetch_and(!IDLE, Ordering::AcqRel);
+            // The cursor is beyond what this look found: there may be more.
+            self.lower_cursor(hunt.at);
+        } else {
+            hit(Branch::WentIdle);
+        }
+        Ok(())
+    }
+
+    /// Gives messages back: LENT -> READY, then lowers the cursor, then announces. Those that
+    /// were doomed are finished here.
+    ///
+    /// # Safety
+    /// The chain's slots are LENT to the caller (or doomed since), and `pin` or that keeps them
+    /// alive.
+    pub(crate) unsafe fn give_back(
+        self,
+        chain: &mut Chain<S::Value>,
+        pin: &S::Pin,
+    ) -> Result<(), Stale> {
+        if weak(Control::LoweredBeforeReady) {
+            // SAFETY: the caller's slots.
+            if let Some(slot) = unsafe { chain.links() }.next() {
+                // SAFETY: as above.
+                self.lower_cursor(self.position(unsafe { slot.offset() }).unwrap_or(0));
+            }
+        }
+        let mut returning = Returning { part: self, chain, pin, lowest: None, doomed: false };
+        returning.run();
+        if returning.doomed { Err(Stale) } else { self.current() }
+    }
+
+    /// Messages from `lowest` on are ready again.
+    pub(crate) fn returned(self, lowest: Pos) {
+        if !weak(Control::LoweredBeforeReady) {
+            self.lower_cursor(lowest);
+        }
+        self.announce();
+    }
+
+    /// HELD -> LENT of the next attempt.
+    pub(crate) fn revoke<'p>(
+        self,
+        offset: u64,
+        now: Option<u64>,
+        pin: &'p S::Pin,
+    ) -> Result<Claimed<'a, 'p, S>, RevokeError>
+    where
+        'a: 'p,
+    {
+        let not = |unfinished| match unfinished {
+            Unfinished::Passed => RevokeError::Passed,
+            Unfinished::Held => RevokeError::Held,
+            Unfinished::Unknown => RevokeError::Unknown,
+            Unfinished::Doomed => RevokeError::Stale,
+        };
+        let refused = match self.locate(offset, pin) {
+            Ok(place) => match place.slot.revoke(place.lap) {
+                Ok(()) => {
+                    place.slot.stamp(now);
+                    if weak(Control::RevokeShared) {
+                        // SAFETY: just made LENT.
+                        let _ = unsafe { place.slot.hold() };
+                    }
+                    let mut chain = Chain::new();
+                    // SAFETY: just made LENT, and the pin keeps it alive.
+                    unsafe { chain.push(place.slot) };
+                    return Ok(Claimed { part: self, pin, chain });
+                }
+                Err(Kept::Waiting) => RevokeError::Waiting,
+                Err(Kept::Exhausted) => RevokeError::Exhausted,
+                Err(Kept::Not(unfinished)) => not(unfinished),
+            },
+            Err(Elsewhere::Below) => RevokeError::Passed,
+            Err(Elsewhere::Nowhere) => RevokeError::Unknown,
+            Err(Elsewhere::Stale) => RevokeError::Stale,
+        };
+        self.current().map_err(|Stale| RevokeError::Stale)?;
+        Err(refused)
+    }
+}

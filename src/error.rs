@@ -1,0 +1,341 @@
+//! What calls answer: small enums that hand back what they refused.
+
+use core::error::Error;
+use core::fmt;
+
+/// A safe "next offset to consume": everything below it is finished.
+///
+/// RocketMQ: what `removeMessage` returns, without its -1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Next(pub(crate) u64);
+
+impl Next {
+    /// The offset to consume next, exclusive: persist this.
+    pub const fn get(self) -> u64 {
+        self.0
+    }
+
+    /// The last offset below which, inclusive, everything is finished; none at the log's start.
+    pub const fn last_finished(self) -> Option<u64> {
+        self.0.checked_sub(1)
+    }
+}
+
+impl fmt::Display for Next {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// What a call that finishes several messages did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Report {
+    /// The watermark after the call's own slide.
+    pub next: Next,
+    /// Messages that this call finished.
+    pub applied: usize,
+    /// Messages that somebody else had finished or taken away before.
+    pub gone: usize,
+}
+
+/// What a put did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Put {
+    /// The window was idle and this put ended that: a scheduler should start a consumer. True
+    /// once per idle period, which begins at assign or with a take that found nothing.
+    pub dispatch: bool,
+}
+
+/// What a batch put did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct BatchPut {
+    /// Messages that are new in the window.
+    pub admitted: usize,
+    /// Messages that are waiting or held already; their values were dropped.
+    pub duplicates: usize,
+    /// Messages that are finished, sealed, or below the watermark; their values were dropped.
+    pub passed: usize,
+    /// As in [`Put::dispatch`].
+    pub dispatch: bool,
+}
+
+/// What a batch remove did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct BatchRemove {
+    /// The watermark after the call's own slide.
+    pub next: Next,
+    /// Offsets that this call finished.
+    pub applied: usize,
+    /// Offsets that were finished or sealed before.
+    pub passed: usize,
+    /// Offsets that are lent or being revoked; *not* recorded.
+    pub held: usize,
+    /// Offsets that were never admitted.
+    pub unknown: usize,
+}
+
+/// The assignment has ended: a later one of the same window is in force.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stale;
+
+impl fmt::Display for Stale {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the assignment has ended")
+    }
+}
+
+impl Error for Stale {}
+
+/// Why a message was not admitted, without the message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum PutErrorKind {
+    /// No room: the offset lies a whole window beyond the watermark, its slot is not free yet, or
+    /// the counters are at their limit. Put it again when messages have been finished.
+    Full,
+    /// Waiting or held already.
+    Duplicate,
+    /// Finished or sealed already, above the watermark.
+    Passed,
+    /// Below the watermark.
+    BelowWatermark,
+    /// The offset is `u64::MAX` or too far beyond the watermark for this window, or the size is
+    /// too large to count. Putting it again does not help.
+    OutOfRange,
+    /// The assignment has ended.
+    Stale,
+    /// The window is closed.
+    Closed,
+}
+
+impl fmt::Display for PutErrorKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Full => "the window is full",
+            Self::Duplicate => "the offset is waiting or held already",
+            Self::Passed => "the offset is finished or sealed already",
+            Self::BelowWatermark => "the offset is below the watermark",
+            Self::OutOfRange => "the offset or size is out of range",
+            Self::Stale => "the assignment has ended",
+            Self::Closed => "the window is closed",
+        })
+    }
+}
+
+impl Error for PutErrorKind {}
+
+/// A message was not admitted; here it is again.
+#[derive(Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum PutError<T> {
+    /// See [`PutErrorKind::Full`].
+    Full(T),
+    /// See [`PutErrorKind::Duplicate`].
+    Duplicate(T),
+    /// See [`PutErrorKind::Passed`].
+    Passed(T),
+    /// See [`PutErrorKind::BelowWatermark`].
+    BelowWatermark(T),
+    /// See [`PutErrorKind::OutOfRange`].
+    OutOfRange(T),
+    /// See [`PutErrorKind::Stale`].
+    Stale(T),
+    /// See [`PutErrorKind::Closed`].
+    Closed(T),
+}
+
+impl<T> PutError<T> {
+    pub(crate) fn new(kind: PutErrorKind, value: T) -> Self {
+        match kind {
+            PutErrorKind::Full => Self::Full(value),
+            PutErrorKind::Duplicate => Self::Duplicate(value),
+            PutErrorKind::Passed => Self::Passed(value),
+            PutErrorKind::BelowWatermark => Self::BelowWatermark(value),
+            PutErrorKind::OutOfRange => Self::OutOfRange(value),
+            PutErrorKind::Stale => Self::Stale(value),
+            PutErrorKind::Closed => Self::Closed(value),
+        }
+    }
+
+    /// Why, without the message.
+    pub const fn kind(&self) -> PutErrorKind {
+        match self {
+            Self::Full(_) => PutErrorKind::Full,
+            Self::Duplicate(_) => PutErrorKind::Duplicate,
+            Self::Passed(_) => PutErrorKind::Passed,
+            Self::BelowWatermark(_) => PutErrorKind::BelowWatermark,
+            Self::OutOfRange(_) => PutErrorKind::OutOfRange,
+            Self::Stale(_) => PutErrorKind::Stale,
+            Self::Closed(_) => PutErrorKind::Closed,
+        }
+    }
+
+    /// The message.
+    pub fn into_inner(self) -> T {
+        match self {
+            Self::Full(value)
+            | Self::Duplicate(value)
+            | Self::Passed(value)
+            | Self::BelowWatermark(value)
+            | Self::OutOfRange(value)
+            | Self::Stale(value)
+            | Self::Closed(value) => value,
+        }
+    }
+}
+
+impl<T> fmt::Debug for PutError<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}(..)", self.kind())
+    }
+}
+
+impl<T> fmt::Display for PutError<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.kind().fmt(f)
+    }
+}
+
+impl<T> Error for PutError<T> {}
+
+/// A batch put stopped; the refused message is here, and the iterator has the rest.
+#[derive(Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct BatchPutError<T> {
+    /// Why: never [`PutErrorKind::Duplicate`], `Passed` or `BelowWatermark`, which do not stop a batch.
+    pub error: PutErrorKind,
+    /// The offset refused.
+    pub offset: u64,
+    /// The message refused.
+    pub value: T,
+    /// What the batch did before.
+    pub so_far: BatchPut,
+}
+
+impl<T> fmt::Debug for BatchPutError<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("BatchPutError")
+            .field("error", &self.error)
+            .field("offset", &self.offset)
+            .field("so_far", &self.so_far)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<T> fmt::Display for BatchPutError<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "offset {} of the batch: {}", self.offset, self.error)
+    }
+}
+
+impl<T> Error for BatchPutError<T> {}
+
+/// Why a take gave nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum TakeError {
+    /// Nothing is ready (or none was asked for).
+    Empty,
+    /// The assignment has ended.
+    Stale,
+    /// The window is closed and nothing is left unfinished: nothing will ever be ready again.
+    Closed,
+}
+
+impl fmt::Display for TakeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Empty => "nothing is ready",
+            Self::Stale => "the assignment has ended",
+            Self::Closed => "the window is closed and empty",
+        })
+    }
+}
+
+impl Error for TakeError {}
+
+/// Why an offset was not removed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum RemoveError {
+    /// Finished or sealed before: nothing is left to do.
+    Passed,
+    /// Lent, or being revoked. This completion is **not recorded**: when the holder gives the
+    /// message back, it is delivered again.
+    Held,
+    /// Never admitted.
+    Unknown,
+    /// The assignment has ended.
+    Stale,
+}
+
+impl fmt::Display for RemoveError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Passed => "the offset was finished before",
+            Self::Held => "the offset is lent or being revoked; the completion is not recorded",
+            Self::Unknown => "the offset was never admitted",
+            Self::Stale => "the assignment has ended",
+        })
+    }
+}
+
+impl Error for RemoveError {}
+
+/// Why a message could not be revoked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum RevokeError {
+    /// Not held: it is waiting.
+    Waiting,
+    /// In a lending lease, or another revoke has it.
+    Held,
+    /// Finished or sealed before.
+    Passed,
+    /// Never admitted.
+    Unknown,
+    /// Revoked as often as can be told apart (2,047 times; 511 on 32 bits). It can still be removed.
+    Exhausted,
+    /// The assignment has ended.
+    Stale,
+}
+
+impl fmt::Display for RevokeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Waiting => "the offset is waiting, nobody holds it",
+            Self::Held => "the offset is lent, or being revoked already",
+            Self::Passed => "the offset was finished before",
+            Self::Unknown => "the offset was never admitted",
+            Self::Exhausted => "the offset was revoked too often",
+            Self::Stale => "the assignment has ended",
+        })
+    }
+}
+
+impl Error for RevokeError {}
+
+/// Why the window was not advanced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum AdvanceError {
+    /// Too far beyond the watermark for this window.
+    OutOfRange,
+    /// The assignment has ended.
+    Stale,
+}
+
+impl fmt::Display for AdvanceError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::OutOfRange => "the offset is too far beyond the watermark",
+            Self::Stale => "the assignment has ended",
+        })
+    }
+}
+
+impl Error for AdvanceError {}

@@ -1,0 +1,489 @@
+//! [`SharedLease`]: the lease that holds clones. Any party may finish or revoke its messages.
+
+use core::fmt;
+
+use crate::assignment::Assignment;
+use crate::control::{Control, weak};
+use crate::engine::{Finishing, Space};
+use crate::error::{Next, RemoveError, Report, Stale, TakeError};
+use crate::position::Pos;
+use crate::slot::State;
+use crate::window::{Value, WindowRef};
+
+/// A clone of a message, and the word to know the original by.
+pub struct Held<T> {
+    offset: u64,
+    deliveries: u32,
+    /// None when this lease has finished the message.
+    state: Option<State>,
+    value: T,
+}
+
+impl<T> Held<T> {
+    /// The message's offset in the log.
+    pub const fn offset(&self) -> u64 {
+        self.offset
+    }
+
+    /// How often the message was taken, this time included.
+    pub const fn deliveries(&self) -> u32 {
+        self.deliveries
+    }
+
+    /// The message.
+    pub const fn value(&self) -> &T {
+        &self.value
+    }
+}
+
+impl<T: fmt::Debug> fmt::Debug for Held<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Held")
+            .field("offset", &self.offset)
+            .field("deliveries", &self.deliveries)
+            .field("value", &self.value)
+            .finish()
+    }
+}
+
+/// Where a shared lease keeps its clones: `Vec`, or `heapless::Vec` of at most `B`.
+pub trait Shelf<T>: ShelfSealed {
+    #[doc(hidden)]
+    fn with_room(n: usize) -> Self;
+    #[doc(hidden)]
+    fn room() -> usize;
+    #[doc(hidden)]
+    fn push(&mut self, held: Held<T>);
+    #[doc(hidden)]
+    fn items(&self) -> &[Held<T>];
+    #[doc(hidden)]
+    fn items_mut(&mut self) -> &mut [Held<T>];
+    #[doc(hidden)]
+    fn pop(&mut self) -> Option<Held<T>>;
+    #[doc(hidden)]
+    fn remove(&mut self, index: usize) -> Held<T>;
+}
+
+/// Closed to implementations outside.
+pub trait ShelfSealed {}
+
+#[cfg(feature = "alloc")]
+impl<T> ShelfSealed for alloc::vec::Vec<Held<T>> {}
+#[cfg(feature = "alloc")]
+impl<T> Shelf<T> for alloc::vec::Vec<Held<T>> {
+    fn with_room(n: usize) -> Self {
+        Self::with_capacity(n)
+    }
+
+    fn room() -> usize {
+        usize::MAX
+    }
+
+    fn push(&mut self, held: Held<T>) {
+        self.push(held);
+    }
+
+    fn items(&self) -> &[Held<T>] {
+        self
+    }
+
+    fn items_mut(&mut self) -> &mut [Held<T>] {
+        self
+    }
+
+    fn pop(&mut self) -> Option<Held<T>> {
+        self.pop()
+    }
+
+    fn remove(&mut self, index: usize) -> Held<T> {
+        self.remove(index)
+    }
+}
+
+impl<T, const B: usize> ShelfSealed for heapless::Vec<Held<T>, B> {}
+impl<T, const B: usize> Shelf<T> for heapless::Vec<Held<T>, B> {
+    fn with_room(_: usize) -> Self {
+        Self::new()
+    }
+
+    fn room() -> usize {
+        B
+    }
+
+    fn push(&mut self, held: Held<T>) {
+        // A take asks for at most `room`, so this never has one too many.
+        let _ = self.push(held);
+    }
+
+    fn items(&self) -> &[Held<T>] {
+        self
+    }
+
+    fn items_mut(&mut self) -> &mut [Held<T>] {
+        self
+    }
+
+    fn pop(&mut self) -> Option<Held<T>> {
+        self.pop()
+    }
+
+    fn remove(&mut self, index: usize) -> Held<T> {
+        self.remove(index)
+    }
+}
+
+/// The default shelf of a shared lease.
+#[cfg(feature = "alloc")]
+#[doc(hidden)]
+pub type DefaultShelf<T> = alloc::vec::Vec<Held<T>>;
+
+macro_rules! shared_lease {
+    ($(#[$meta:meta])* $vis:vis struct $name:ident { $($body:tt)* }) => {
+        $(#[$meta])*
+        #[cfg(feature = "alloc")]
+        $vis struct $name<R: WindowRef, S: Shelf<Value<R>> = DefaultShelf<Value<R>>> { $($body)* }
+        $(#[$meta])*
+        #[cfg(not(feature = "alloc"))]
+        $vis struct $name<R: WindowRef, S: Shelf<Value<R>>> { $($body)* }
+    };
+}
+
+shared_lease! {
+    /// Clones of messages, which stay held in the window until somebody finishes them: this
+    /// lease, a remove by number, or a revoke. Whoever comes second is told (`gone`).
+    ///
+    /// Dropped without a word, also by a panic, it gives back what it still holds. Forgotten
+    /// (`mem::forget`), it leaves its messages held, as [`SharedLease::detach`] does: they can be
+    /// removed and revoked.
+    #[must_use = "a lease that is dropped gives its messages back"]
+    pub struct SharedLease {
+        part: Assignment<R>,
+        held: S,
+    }
+}
+
+/// A shared lease of at most `B` messages, without an allocator.
+pub type SharedLeaseIn<R, const B: usize> = SharedLease<R, heapless::Vec<Held<Value<R>>, B>>;
+
+impl<R: WindowRef, S: Shelf<Value<R>>> SharedLease<R, S> {
+    pub(crate) fn take(part: Assignment<R>, n: usize, now: Option<u64>) -> Result<Self, TakeError>
+    where
+        Value<R>: Clone,
+    {
+        let this = part.clone();
+        let part = part.part();
+        let pin = part.space.pin();
+        let mut claimed = part.take(n.min(S::room()), now, &pin)?;
+        let mut lease = Self { part: this, held: S::with_room(claimed.chain.len()) };
+        let mut doomed = false;
+        // Both `claimed` and `lease` give back what they have when a clone panics.
+        while let Some(slot) = claimed.chain.head() {
+            // SAFETY: claimed by this take, and the pin keeps it alive.
+            let slot = unsafe { slot.as_ref() };
+            if weak(Control::HeldBeforeClone) {
+                // SAFETY: as above.
+                let _ = unsafe { slot.hold() };
+            }
+            // Cloned before anybody else can finish the message.
+            // SAFETY: as above.
+            let (offset, value) = unsafe { (slot.offset(), slot.value().clone()) };
+            let deliveries = slot.deliveries();
+            // SAFETY: as above.
+            let _ = unsafe { claimed.chain.pop() };
+            if weak(Control::HeldBeforeClone) {
+                lease.held.push(Held { offset, deliveries, state: Some(slot.state()), value });
+                continue;
+            }
+            // SAFETY: as above.
+            match unsafe { slot.hold() } {
+                Some(state) => {
+                    lease.held.push(Held { offset, deliveries, state: Some(state), value });
+                }
+                None => {
+                    doomed = true;
+                    // SAFETY: doomed, and still this take's.
+                    let taking = unsafe { slot.finish_lent() };
+                    part.settle(1, taking.bytes, &pin);
+                    drop(taking.value);
+                }
+            }
+        }
+        if doomed { Err(TakeError::Stale) } else { Ok(lease) }
+    }
+
+    /// How many messages this lease has not finished itself.
+    pub fn len(&self) -> usize {
+        self.held.items().len()
+    }
+
+    /// Has this lease finished every message?
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The messages with their offsets, ascending.
+    pub fn iter(&self) -> Iter<'_, Value<R>> {
+        Iter(self.held.items().iter())
+    }
+
+    /// The messages with offset and deliveries, ascending.
+    pub fn messages(&self) -> &[Held<Value<R>>] {
+        self.held.items()
+    }
+
+    /// Finishes all messages. `gone` counts those that somebody else had finished or revoked.
+    ///
+    /// # Errors
+    /// [`Stale`] when the assignment has ended.
+    pub fn commit(mut self) -> Result<Report, Stale> {
+        self.finish_where(|_| true)
+    }
+
+    /// Finishes the messages whose offsets are given, gives the rest back. Offsets that are not
+    /// in the lease count as `gone`. O(n log n).
+    ///
+    /// # Errors
+    /// [`Stale`] when the assignment has ended.
+    pub fn commit_only(mut self, done: impl IntoIterator<Item = u64>) -> Result<Report, Stale> {
+        let part = self.part.part();
+        let pin = part.space.pin();
+        let mut finishing = Finishing::new(part, &pin);
+        let (mut applied, mut gone) = (0, 0);
+        for offset in done {
+            let index = self.held.items().binary_search_by_key(&offset, Held::offset);
+            let held = index.ok().and_then(|index| self.held.items_mut().get_mut(index));
+            match held.and_then(|held| held.state.take()) {
+                Some(state) if finish(&mut finishing, part, offset, state, &pin) => applied += 1,
+                _ => gone += 1,
+            }
+        }
+        let next = finishing.slide()?;
+        drop(finishing);
+        self.return_rest();
+        self.part.part().current()?;
+        Ok(Report { next, applied, gone })
+    }
+
+    /// Finishes the messages for which `done` says so, gives the rest back. O(n).
+    ///
+    /// # Errors
+    /// [`Stale`] when the assignment has ended.
+    pub fn commit_where(
+        mut self,
+        mut done: impl FnMut(u64, &Value<R>) -> bool,
+    ) -> Result<Report, Stale> {
+        let report = self.finish_where(|held| done(held.offset, &held.value))?;
+        self.return_rest();
+        self.part.part().current()?;
+        Ok(report)
+    }
+
+    fn finish_where(
+        &mut self,
+        mut done: impl FnMut(&Held<Value<R>>) -> bool,
+    ) -> Result<Report, Stale> {
+        let part = self.part.part();
+        let pin = part.space.pin();
+        let mut finishing = Finishing::new(part, &pin);
+        let (mut applied, mut gone) = (0, 0);
+        for held in self.held.items_mut() {
+            if !done(held) {
+                continue;
+            }
+            match held.state.take() {
+                Some(state) if finish(&mut finishing, part, held.offset, state, &pin) => {
+                    applied += 1;
+                }
+                _ => gone += 1,
+            }
+        }
+        let next = finishing.slide()?;
+        Ok(Report { next, applied, gone })
+    }
+
+    /// Finishes one message and keeps the rest. O(n).
+    ///
+    /// # Errors
+    /// [`RemoveError::Unknown`] when it is not in this lease, [`RemoveError::Passed`] when
+    /// somebody else has finished or revoked it.
+    pub fn finish(&mut self, offset: u64) -> Result<Next, RemoveError> {
+        let part = self.part.part();
+        let stale = |Stale| RemoveError::Stale;
+        let Ok(index) = self.held.items().binary_search_by_key(&offset, Held::offset) else {
+            part.current().map_err(stale)?;
+            return Err(RemoveError::Unknown);
+        };
+        let pin = part.space.pin();
+        let mut finishing = Finishing::new(part, &pin);
+        let held = self.held.remove(index);
+        let won = held.state.is_some_and(|state| finish(&mut finishing, part, offset, state, &pin));
+        let next = finishing.slide().map_err(stale)?;
+        if won { Ok(next) } else { Err(RemoveError::Passed) }
+    }
+
+    /// Gives all messages back: ready again, taken before later ones. `applied` counts them.
+    ///
+    /// # Errors
+    /// [`Stale`] when the assignment has ended.
+    pub fn rollback(mut self) -> Result<Report, Stale> {
+        let (applied, gone) = self.return_rest();
+        let next = self.part.watermark()?;
+        Ok(Report { next, applied, gone })
+    }
+
+    /// Gives back what is still held; how many were, and how many were gone.
+    fn return_rest(&mut self) -> (usize, usize) {
+        let part = self.part.part();
+        let pin = part.space.pin();
+        let mut lowest: Option<Pos> = None;
+        let (mut returned, mut gone) = (0, 0);
+        for held in self.held.items_mut() {
+            let Some(state) = held.state.take() else { continue };
+            match part.locate(held.offset, &pin) {
+                Ok(place) if place.slot.return_held(state) => {
+                    lowest = lowest.or(Some(place.pos));
+                    returned += 1;
+                }
+                _ => gone += 1,
+            }
+        }
+        if let Some(lowest) = lowest {
+            part.returned(lowest);
+        }
+        (returned, gone)
+    }
+
+    /// Ends the lease and keeps its messages held: each waits to be removed by number, or revoked.
+    pub fn detach(mut self) {
+        for held in self.held.items_mut() {
+            held.state = None;
+        }
+    }
+
+    /// The clones, moved out: each message is finished as it is yielded; one that somebody else
+    /// has finished or revoked is left out. What was not yielded is given back when the iterator
+    /// is dropped.
+    pub fn into_values(mut self) -> Values<R, S> {
+        self.held.items_mut().reverse();
+        Values(self)
+    }
+
+    /// Stamps the messages anew: those still held count as taken at `now`.
+    pub fn touch(&self, now: u64) {
+        let part = self.part.part();
+        let pin = part.space.pin();
+        for held in self.held.items() {
+            if let (Some(state), Ok(place)) = (held.state, part.locate(held.offset, &pin)) {
+                // Somebody may take the message away in between; then its younger holder counts
+                // as touched: a hint for `stalled`, as `since` always is.
+                if place.slot.is_held(state) {
+                    place.slot.stamp(Some(now));
+                }
+            }
+        }
+    }
+}
+
+/// Finishes a held message by its exact word.
+fn finish<T, Sp: Space<Value = T> + ?Sized>(
+    finishing: &mut Finishing<'_, '_, Sp>,
+    part: crate::engine::Part<'_, Sp>,
+    offset: u64,
+    state: State,
+    pin: &Sp::Pin,
+) -> bool {
+    let taking = part.locate(offset, pin).ok().and_then(|place| place.slot.finish_held(state));
+    match taking {
+        Some(taking) => {
+            finishing.done(taking);
+            true
+        }
+        None => false,
+    }
+}
+
+impl<R: WindowRef, S: Shelf<Value<R>>> Drop for SharedLease<R, S> {
+    fn drop(&mut self) {
+        if self.held.items().iter().any(|held| held.state.is_some()) {
+            self.return_rest();
+        }
+    }
+}
+
+impl<R: WindowRef, S: Shelf<Value<R>>> fmt::Debug for SharedLease<R, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.iter().map(|(offset, _)| offset)).finish()
+    }
+}
+
+impl<'a, R: WindowRef, S: Shelf<Value<R>>> IntoIterator for &'a SharedLease<R, S> {
+    type Item = (u64, &'a Value<R>);
+    type IntoIter = Iter<'a, Value<R>>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.iter()
+    }
+}
+
+/// The messages of a shared lease with their offsets, ascending.
+#[derive(Debug)]
+pub struct Iter<'a, T>(core::slice::Iter<'a, Held<T>>);
+
+impl<T> Clone for Iter<'_, T> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
+    }
+}
+
+impl<'a, T> Iterator for Iter<'a, T> {
+    type Item = (u64, &'a T);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.0.next().map(|held| (held.offset, &held.value))
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        self.0.size_hint()
+    }
+}
+
+impl<T> ExactSizeIterator for Iter<'_, T> {}
+impl<T> core::iter::FusedIterator for Iter<'_, T> {}
+
+macro_rules! values {
+    ($(#[$meta:meta])* $vis:vis struct $name:ident($($body:tt)*);) => {
+        $(#[$meta])*
+        #[cfg(feature = "alloc")]
+        $vis struct $name<R: WindowRef, S: Shelf<Value<R>> = DefaultShelf<Value<R>>>($($body)*);
+        $(#[$meta])*
+        #[cfg(not(feature = "alloc"))]
+        $vis struct $name<R: WindowRef, S: Shelf<Value<R>>>($($body)*);
+    };
+}
+
+values! {
+    /// The clones of a shared lease: see [`SharedLease::into_values`].
+    #[must_use = "what is not yielded is given back"]
+    #[derive(Debug)]
+    pub struct Values(SharedLease<R, S>);
+}
+
+impl<R: WindowRef, S: Shelf<Value<R>>> Iterator for Values<R, S> {
+    type Item = (u64, Value<R>);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let part = self.0.part.part();
+        let pin = part.space.pin();
+        while let Some(held) = self.0.held.pop() {
+            let mut finishing = Finishing::new(part, &pin);
+            let state = held.state;
+            if state.is_some_and(|state| finish(&mut finishing, part, held.offset, state, &pin)) {
+                let _ = finishing.slide();
+                return Some((held.offset, held.value));
+            }
+        }
+        None
+    }
+}
+
+impl<R: WindowRef, S: Shelf<Value<R>>> core::iter::FusedIterator for Values<R, S> {}

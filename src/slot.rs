@@ -1,0 +1,836 @@
+//! One slot: the only place where a message changes hands.
+//!
+//! # The state word
+//!
+//! ```text
+//!  64 bits:  | lap: 50 bits | attempt: 11 bits | phase: 3 bits |
+//!  32 bits:  | lap: 20 bits | attempt:  9 bits | phase: 3 bits |
+//! ```
+//!
+//! *Lap*: which of the offsets that share this slot; `Empty` of lap L accepts an offset of lap L
+//! or later. So a finished slot needs no reset, and a finished and a sealed slot are the same
+//! word. *Attempt*: how often the message was revoked; a shared lease compares the whole word and
+//! so knows that its message was taken away. It saturates, and never wraps.
+//!
+//! # All transitions, and who may make them
+//!
+//! ```text
+//!            fill                publish               claim
+//!   EMPTY ----------> FILLING -------------> READY <-----------> LENT <----------+
+//!   ^ ^ |   (put)        |       (put)       | ^    give_back    | | ^           |
+//!   | | +-- raise        | unfill            | |    (lease)       | | | revoke    |
+//!   | |   (seal, jump)   |  (stale put)      | |                  | | | (a + 1)   |
+//!   | +------------------+                   | +---- return ---+  | | |           |
+//!   |                                        |   (exact word)  |  | v |           |
+//!   |                                        |                 +--HELD           |
+//!   |   finish_lent (lease)                  |                      |            |
+//!   +--------------------------------------- | -------- LENT -------|------------+
+//!   |   settle (its owner)                   v                      v
+//!   +------------------------------------ FINISHING <---------------+
+//!   |                            remove, skip, assign: READY or HELD
+//!   |                            commit of a shared lease: HELD, exact word
+//!   |   by whoever was filling or lent
+//!   +------------------------------------ DOOMED <--- FILLING, LENT (assign)
+//! ```
+//!
+//! `Filling`, `Lent`, `Finishing` and `Doomed` belong to one party: nobody else touches the
+//! value. In `Held` nobody does. Every transition is one compare-exchange (one swap, where its
+//! owner alone may leave the phase and both outcomes end in the same word), so there is exactly
+//! one winner; only the winner changes counters.
+//!
+//! Orderings: every transition is `AcqRel`. Acquire, to have what the party before did to the
+//! value; Release, to hand it on.
+//!
+//! # Horizon
+//!
+//! Laps are compared by their signed difference. A party that holds an old word is misled only
+//! when the slot goes on by exactly 2^50 (2^20) laps meanwhile, and an empty slot must not lag
+//! by half of that: jumps are limited to a quarter ([`Lap::FAR`]) and assign raises every empty
+//! slot. With 64 slots of 32 bits that is 2^26 messages during one stopped call.
+
+use core::mem::MaybeUninit;
+use core::ptr::{self, NonNull};
+
+use crate::control::{Branch, Control, hit, weak};
+use crate::position::Pos;
+use crate::sync::{AtomicU32, AtomicWord, Cell, NARROW, Ordering, Word, const_unless_loom};
+
+const PHASE_BITS: u32 = 3;
+const ATTEMPT_BITS: u32 = if NARROW { 9 } else { 11 };
+const LAP_SHIFT: u32 = PHASE_BITS + ATTEMPT_BITS;
+const LAP_BITS: u32 = Word::BITS - LAP_SHIFT;
+
+/// Which of the offsets that share a slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lap(Word);
+
+impl Lap {
+    /// No slot may be raised by more laps than this at once.
+    pub(crate) const FAR: u64 = 1 << (LAP_BITS - 2);
+
+    #[inline(always)]
+    pub(crate) const fn new(lap: u64) -> Self {
+        Self(lap as Word & (Word::MAX >> LAP_SHIFT))
+    }
+
+    #[inline(always)]
+    fn next(self) -> Self {
+        Self::new(self.0 as u64 + 1)
+    }
+
+    /// Is this lap later than `other`?
+    #[inline(always)]
+    pub(crate) fn is_after(self, other: Self) -> bool {
+        let ahead = self.0.wrapping_sub(other.0) & (Word::MAX >> LAP_SHIFT);
+        ahead != 0 && ahead < 1 << (LAP_BITS - 1)
+    }
+}
+
+/// What a slot is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Phase {
+    /// Accepts an offset of its lap or later.
+    Empty = 0,
+    /// A put is storing its message.
+    Filling = 1,
+    /// Waiting to be taken.
+    Ready = 2,
+    /// Lent in place by a lease, or being revoked.
+    Lent = 3,
+    /// In a shared lease, or detached.
+    Held = 4,
+    /// Somebody won it and is moving the value out.
+    Finishing = 5,
+    /// Its assignment ended while one party had it; that party frees it.
+    Doomed = 6,
+}
+
+/// A state word.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct State(Word);
+
+impl State {
+    #[inline(always)]
+    const fn new(lap: Lap, attempt: Word, phase: Phase) -> Self {
+        Self(lap.0 << LAP_SHIFT | attempt << PHASE_BITS | phase as Word)
+    }
+
+    #[inline(always)]
+    pub(crate) fn phase(self) -> Phase {
+        match self.0 & 7 {
+            0 => Phase::Empty,
+            1 => Phase::Filling,
+            2 => Phase::Ready,
+            3 => Phase::Lent,
+            4 => Phase::Held,
+            5 => Phase::Finishing,
+            _ => Phase::Doomed,
+        }
+    }
+
+    #[inline(always)]
+    pub(crate) fn lap(self) -> Lap {
+        Lap(self.0 >> LAP_SHIFT)
+    }
+
+    #[inline(always)]
+    fn attempt(self) -> Word {
+        self.0 >> PHASE_BITS & ((1 << ATTEMPT_BITS) - 1)
+    }
+
+    #[inline(always)]
+    fn with(self, phase: Phase) -> Self {
+        Self(self.0 & !7 | phase as Word)
+    }
+
+    /// Does the word say that the offset of `lap` is finished or sealed?
+    #[inline(always)]
+    pub(crate) fn is_done(self, lap: Lap) -> bool {
+        self.lap().is_after(lap) && self.phase() != Phase::Doomed
+    }
+}
+
+/// Why a slot does not accept a put.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Taken {
+    /// The offset is waiting or held.
+    Duplicate,
+    /// The offset is finished or sealed.
+    Passed,
+    /// The slot still has a message of an earlier lap, or of an ended assignment.
+    Busy,
+}
+
+/// Why a message cannot be finished by number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unfinished {
+    /// Finished or sealed before.
+    Passed,
+    /// Lent, or being revoked.
+    Held,
+    /// Not admitted.
+    Unknown,
+    /// Its assignment ended.
+    Doomed,
+}
+
+/// Why a message cannot be revoked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kept {
+    /// Not in a shared lease and not detached.
+    Not(Unfinished),
+    /// Waiting: nobody has it.
+    Waiting,
+    /// Its attempts are used up.
+    Exhausted,
+}
+
+/// A message taken out of its slot.
+pub(crate) struct Taking<T> {
+    pub(crate) value: T,
+    pub(crate) bytes: u32,
+    /// Its assignment had ended.
+    pub(crate) doomed: bool,
+}
+
+/// A slot: the state word and what it guards.
+pub struct Slot<T> {
+    state: AtomicWord,
+    /// Tick of the last take, or [`NEVER`]. Relaxed: a hint for `stalled`, never a decision.
+    since: AtomicWord,
+    /// Times taken. Written only by the party that has the message.
+    deliveries: AtomicU32,
+    /// Bytes given at put. Written only by the party that has the message.
+    bytes: AtomicU32,
+    payload: Cell<Payload<T>>,
+}
+
+/// What only the party that has the slot touches.
+struct Payload<T> {
+    offset: [u32; 2],
+    next: *const Slot<T>,
+    value: MaybeUninit<T>,
+}
+
+/// The tick that means: not stamped.
+const NEVER: Word = Word::MAX;
+
+// SAFETY: a slot hands its value from thread to thread (so `T: Send`), always to one party at a
+// time; `&T` leaves it only through a lending lease, which is itself `Sync` only if `T` is.
+unsafe impl<T: Send> Sync for Slot<T> {}
+// SAFETY: as above; the pointer in `Payload` is a link that only the slot's party follows.
+unsafe impl<T: Send> Send for Slot<T> {}
+
+impl<T> Slot<T> {
+    const_unless_loom! {
+        /// An empty slot that accepts `lap` or later.
+        pub(crate) const fn new(lap: Lap) -> Self {
+            Self {
+                state: AtomicWord::new(State::new(lap, 0, Phase::Empty).0),
+                since: AtomicWord::new(NEVER),
+                deliveries: AtomicU32::new(0),
+                bytes: AtomicU32::new(0),
+                payload: Cell::new(Payload {
+                    offset: [0; 2],
+                    next: ptr::null(),
+                    value: MaybeUninit::uninit(),
+                }),
+            }
+        }
+    }
+
+    /// The word as it is now; Acquire, so that what its writer did is seen.
+    #[inline(always)]
+    pub(crate) fn state(&self) -> State {
+        State(self.state.load(Ordering::Acquire))
+    }
+
+    #[inline(always)]
+    fn exchange(&self, from: State, to: State) -> Result<(), State> {
+        match self.state.compare_exchange(from.0, to.0, Ordering::AcqRel, Ordering::Acquire) {
+            Ok(_) => Ok(()),
+            Err(seen) => Err(State(seen)),
+        }
+    }
+
+    // --- put ---
+
+    /// EMPTY -> FILLING, for an offset of `lap`.
+    #[inline(always)]
+    pub(crate) fn fill(&self, lap: Lap) -> Result<(), Taken> {
+        let mut seen = self.state();
+        loop {
+            if seen.phase() == Phase::Empty {
+                if seen.lap().is_after(lap) && !weak(Control::PutIgnoresLap) {
+                    hit(Branch::PutPassed);
+                    return Err(Taken::Passed);
+                }
+            } else if seen.phase() == Phase::Doomed || lap.is_after(seen.lap()) {
+                return Err(Taken::Busy);
+            } else if seen.lap() == lap {
+                return Err(Taken::Duplicate);
+            } else {
+                return Err(Taken::Passed);
+            }
+            let filling = State::new(lap, 0, Phase::Filling);
+            if weak(Control::FillWithoutCas) {
+                self.state.store(filling.0, Ordering::Release);
+                return Ok(());
+            }
+            match self.exchange(seen, filling) {
+                Ok(()) => return Ok(()),
+                Err(other) => seen = other,
+            }
+        }
+    }
+
+    /// Stores a message.
+    ///
+    /// # Safety
+    /// The caller made this slot FILLING and has not left that phase.
+    #[inline(always)]
+    pub(crate) unsafe fn write(&self, offset: u64, bytes: u32, value: T) {
+        self.since.store(NEVER, Ordering::Relaxed);
+        self.deliveries.store(0, Ordering::Relaxed);
+        self.bytes.store(bytes, Ordering::Relaxed);
+        self.payload.with_mut(|payload| {
+            // SAFETY: FILLING belongs to the caller alone.
+            unsafe {
+                (*payload).offset = split(offset);
+                (*payload).next = ptr::null();
+                (*payload).value.write(value);
+            }
+        });
+    }
+
+    /// FILLING -> READY; false when the slot was doomed meanwhile (the caller still has it).
+    ///
+    /// # Safety
+    /// The caller made this slot FILLING and stored a message.
+    #[inline(always)]
+    pub(crate) unsafe fn publish(&self, lap: Lap) -> bool {
+        let filling = State::new(lap, 0, Phase::Filling);
+        if weak(Control::LeftByStore) {
+            self.state.store(filling.with(Phase::Ready).0, Ordering::Release);
+            return true;
+        }
+        if weak(Control::ReadyRelaxed) {
+            let ready = filling.with(Phase::Ready).0;
+            let relaxed = Ordering::Relaxed;
+            return self.state.compare_exchange(filling.0, ready, relaxed, relaxed).is_ok();
+        }
+        self.exchange(filling, filling.with(Phase::Ready)).is_ok()
+    }
+
+    /// FILLING -> EMPTY of the same lap, the message taken back; or, doomed, of the next lap.
+    ///
+    /// # Safety
+    /// The caller made this slot FILLING and stored a message.
+    #[inline]
+    pub(crate) unsafe fn unfill(&self, lap: Lap) -> Taking<T> {
+        // SAFETY: FILLING and DOOMED belong to the caller alone.
+        let mut taking = unsafe { self.move_out() };
+        let filling = State::new(lap, 0, Phase::Filling);
+        taking.doomed = self.exchange(filling, filling.with(Phase::Empty)).is_err();
+        if taking.doomed {
+            hit(Branch::DoomedReleased);
+            self.state.store(State::new(lap.next(), 0, Phase::Empty).0, Ordering::Release);
+        }
+        taking
+    }
+
+    // --- take ---
+
+    /// READY -> LENT.
+    #[inline(always)]
+    pub(crate) fn claim(&self, ready: State, now: Option<u64>) -> bool {
+        debug_assert!(ready.phase() == Phase::Ready);
+        if weak(Control::ClaimWithoutCas) {
+            self.state.store(ready.with(Phase::Lent).0, Ordering::Release);
+        } else if self.exchange(ready, ready.with(Phase::Lent)).is_err() {
+            return false;
+        }
+        let deliveries = self.deliveries.load(Ordering::Relaxed);
+        self.deliveries.store(deliveries.saturating_add(1), Ordering::Relaxed);
+        self.stamp(now);
+        true
+    }
+
+    /// Writes when the message was last taken or touched.
+    #[inline(always)]
+    pub(crate) fn stamp(&self, now: Option<u64>) {
+        let tick = match now {
+            None => NEVER,
+            // The tick that would read as "not stamped" counts as the one after it.
+            Some(now) => match now as Word {
+                NEVER => 0,
+                tick => tick,
+            },
+        };
+        self.since.store(tick, Ordering::Relaxed);
+    }
+
+    /// The tick of the last take, if it was stamped.
+    #[inline]
+    pub(crate) fn since(&self) -> Option<Word> {
+        match self.since.load(Ordering::Relaxed) {
+            NEVER => None,
+            tick => Some(tick),
+        }
+    }
+
+    /// Times taken.
+    #[inline]
+    pub(crate) fn deliveries(&self) -> u32 {
+        self.deliveries.load(Ordering::Relaxed)
+    }
+
+    // --- the party that has the message: FILLING or LENT, or since DOOMED ---
+
+    /// Links this slot before `next` in its party's list.
+    ///
+    /// # Safety
+    /// The caller has this slot.
+    #[inline(always)]
+    pub(crate) unsafe fn set_next(&self, next: *const Slot<T>) {
+        // SAFETY: the caller's alone.
+        self.payload.with_mut(|payload| unsafe { (*payload).next = next });
+    }
+
+    /// The next slot in the party's list.
+    ///
+    /// # Safety
+    /// The caller has this slot.
+    #[inline(always)]
+    pub(crate) unsafe fn next(&self) -> *const Slot<T> {
+        // SAFETY: the caller's alone.
+        self.payload.with(|payload| unsafe { (*payload).next })
+    }
+
+    /// The offset of the message.
+    ///
+    /// # Safety
+    /// The caller has this slot.
+    #[inline(always)]
+    pub(crate) unsafe fn offset(&self) -> u64 {
+        // SAFETY: the caller's alone.
+        self.payload.with(|payload| join(unsafe { (*payload).offset }))
+    }
+
+    /// The message in place.
+    ///
+    /// # Safety
+    /// The caller has this slot for as long as `'a`, and nobody moves the message out meanwhile.
+    #[inline(always)]
+    pub(crate) unsafe fn value<'a>(&self) -> &'a T {
+        // SAFETY: READY was published with a value, which stays until its party moves it out.
+        // The reference is made of the field alone: `next` may be written beside it.
+        self.payload.with(|payload| unsafe { &*(&raw const (*payload).value).cast::<T>() })
+    }
+
+    /// Bytes given at put.
+    #[inline(always)]
+    pub(crate) fn bytes(&self) -> u32 {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    /// Moves the message out.
+    ///
+    /// # Safety
+    /// The caller has this slot, and leaves its phase for EMPTY before anybody else can have it.
+    #[inline(always)]
+    unsafe fn move_out(&self) -> Taking<T> {
+        // SAFETY: the caller's alone, and never read again. Entered as a write, so that loom sees
+        // two parties that both move out.
+        let value = self.payload.with_mut(|payload| unsafe { (*payload).value.assume_init_read() });
+        Taking { value, bytes: self.bytes(), doomed: false }
+    }
+
+    /// LENT -> READY; false when doomed (the caller still has it).
+    ///
+    /// # Safety
+    /// The caller has this slot LENT.
+    #[inline(always)]
+    pub(crate) unsafe fn give_back(&self) -> bool {
+        let lent = self.state();
+        if weak(Control::LeftByStore) {
+            self.state.store(lent.with(Phase::Ready).0, Ordering::Release);
+            return true;
+        }
+        lent.phase() == Phase::Lent && self.exchange(lent, lent.with(Phase::Ready)).is_ok()
+    }
+
+    /// LENT -> HELD, and the word to know it by; none when doomed (the caller still has it).
+    ///
+    /// # Safety
+    /// The caller has this slot LENT.
+    #[inline(always)]
+    pub(crate) unsafe fn hold(&self) -> Option<State> {
+        let lent = self.state();
+        let held = lent.with(Phase::Held);
+        if weak(Control::LeftByStore) {
+            self.state.store(held.0, Ordering::Release);
+            return Some(held);
+        }
+        (lent.phase() == Phase::Lent && self.exchange(lent, held).is_ok()).then_some(held)
+    }
+
+    /// LENT (or DOOMED) -> EMPTY of the next lap, the message moved out.
+    ///
+    /// # Safety
+    /// The caller has this slot LENT (or it was doomed since, also from FILLING).
+    #[inline(always)]
+    pub(crate) unsafe fn finish_lent(&self) -> Taking<T> {
+        // SAFETY: LENT and DOOMED belong to the caller alone.
+        let mut taking = unsafe { self.move_out() };
+        // Both outcomes end in the same word, and nobody else may leave LENT or DOOMED: a swap
+        // that says which it was. The word's lap does not change in the party's hands.
+        let lap = State(self.state.load(Ordering::Relaxed)).lap();
+        let done = State::new(lap.next(), 0, Phase::Empty);
+        let was = State(self.state.swap(done.0, Ordering::AcqRel));
+        taking.doomed = was.phase() == Phase::Doomed;
+        if taking.doomed {
+            hit(Branch::DoomedReleased);
+        }
+        taking
+    }
+
+    // --- by number, or by exact word ---
+
+    /// FINISHING -> EMPTY of the next lap, the message moved out.
+    ///
+    /// # Safety
+    /// The caller made this slot FINISHING, from a word of `lap`.
+    #[inline(always)]
+    unsafe fn settle(&self, lap: Lap) -> Taking<T> {
+        // SAFETY: FINISHING belongs to the caller alone.
+        let taking = unsafe { self.move_out() };
+        self.state.store(State::new(lap.next(), 0, Phase::Empty).0, Ordering::Release);
+        taking
+    }
+
+    /// READY or HELD -> FINISHING -> EMPTY of the next lap.
+    #[inline]
+    pub(crate) fn finish(&self, lap: Lap) -> Result<Taking<T>, Unfinished> {
+        let mut seen = self.state();
+        loop {
+            if seen.phase() == Phase::Doomed {
+                return Err(Unfinished::Doomed);
+            } else if seen.lap().is_after(lap) {
+                return Err(Unfinished::Passed);
+            } else if seen.lap() != lap {
+                return Err(Unfinished::Unknown);
+            }
+            match seen.phase() {
+                Phase::Ready | Phase::Held => {}
+                Phase::Empty | Phase::Filling => return Err(Unfinished::Unknown),
+                Phase::Lent => return Err(Unfinished::Held),
+                Phase::Finishing | Phase::Doomed => return Err(Unfinished::Passed),
+            }
+            match self.exchange(seen, seen.with(Phase::Finishing)) {
+                // SAFETY: just made FINISHING.
+                Ok(()) => return Ok(unsafe { self.settle(lap) }),
+                Err(other) => seen = other,
+            }
+        }
+    }
+
+    /// HELD, exactly this word -> FINISHING -> EMPTY of the next lap.
+    #[inline]
+    pub(crate) fn finish_held(&self, held: State) -> Option<Taking<T>> {
+        let from = self.exactly(held)?;
+        if self.exchange(from, from.with(Phase::Finishing)).is_err() {
+            hit(Branch::LeaseGone);
+            return None;
+        }
+        // SAFETY: just made FINISHING.
+        Some(unsafe { self.settle(held.lap()) })
+    }
+
+    /// HELD, exactly this word -> READY.
+    #[inline]
+    pub(crate) fn return_held(&self, held: State) -> bool {
+        let Some(from) = self.exactly(held) else { return false };
+        let back = self.exchange(from, from.with(Phase::Ready)).is_ok();
+        if !back {
+            hit(Branch::LeaseGone);
+        }
+        back
+    }
+
+    /// The word that a shared lease compares with: its own.
+    #[inline(always)]
+    fn exactly(&self, held: State) -> Option<State> {
+        if weak(Control::PhaseOnly) {
+            return Some(self.state()).filter(|seen| seen.phase() == Phase::Held);
+        }
+        Some(held)
+    }
+
+    /// Is this message still held under exactly this word?
+    #[inline]
+    pub(crate) fn is_held(&self, held: State) -> bool {
+        self.state() == held
+    }
+
+    /// HELD -> LENT of the next attempt.
+    #[inline]
+    pub(crate) fn revoke(&self, lap: Lap) -> Result<(), Kept> {
+        let mut seen = self.state();
+        loop {
+            if seen.phase() == Phase::Doomed {
+                return Err(Kept::Not(Unfinished::Doomed));
+            } else if seen.lap().is_after(lap) {
+                return Err(Kept::Not(Unfinished::Passed));
+            } else if seen.lap() != lap {
+                return Err(Kept::Not(Unfinished::Unknown));
+            }
+            match seen.phase() {
+                Phase::Held => {}
+                Phase::Ready => return Err(Kept::Waiting),
+                Phase::Empty | Phase::Filling => return Err(Kept::Not(Unfinished::Unknown)),
+                Phase::Lent => return Err(Kept::Not(Unfinished::Held)),
+                Phase::Finishing | Phase::Doomed => return Err(Kept::Not(Unfinished::Passed)),
+            }
+            let attempt = seen.attempt() + Word::from(!weak(Control::AttemptKept));
+            if attempt >= 1 << ATTEMPT_BITS {
+                return Err(Kept::Exhausted);
+            }
+            match self.exchange(seen, State::new(lap, attempt, Phase::Lent)) {
+                Ok(()) => {
+                    let deliveries = self.deliveries.load(Ordering::Relaxed);
+                    self.deliveries.store(deliveries.saturating_add(1), Ordering::Relaxed);
+                    return Ok(());
+                }
+                Err(other) => seen = other,
+            }
+        }
+    }
+
+    // --- slide, jump, assign ---
+
+    /// EMPTY of a lap before `to` -> EMPTY of `to`; false when the slot is not empty, or has
+    /// moved on. A slot that is at `to` or later already stays, and counts as raised.
+    #[inline]
+    pub(crate) fn raise(&self, to: Lap) -> bool {
+        let mut seen = self.state();
+        loop {
+            if seen.phase() != Phase::Empty {
+                return false;
+            }
+            if !to.is_after(seen.lap()) {
+                return true;
+            }
+            match self.exchange(seen, State::new(to, 0, Phase::Empty)) {
+                Ok(()) => return true,
+                Err(other) => seen = other,
+            }
+        }
+    }
+
+    /// Assign's transitions: READY and HELD are finished here (the message is returned), FILLING
+    /// and LENT are doomed, EMPTY is raised to `lap`, FINISHING is left to its owner.
+    pub(crate) fn evict(&self, lap: Lap) -> Option<Taking<T>> {
+        let mut seen = self.state();
+        loop {
+            if seen.phase() != Phase::Empty && !lap.is_after(seen.lap()) {
+                return None; // a younger assignment has been here
+            }
+            let to = match seen.phase() {
+                Phase::Empty => {
+                    self.raise(lap);
+                    return None;
+                }
+                Phase::Ready | Phase::Held => seen.with(Phase::Finishing),
+                Phase::Filling if weak(Control::FillingLeft) => return None,
+                Phase::Lent if weak(Control::LentLeft) => return None,
+                Phase::Filling | Phase::Lent => seen.with(Phase::Doomed),
+                Phase::Finishing | Phase::Doomed => return None,
+            };
+            match self.exchange(seen, to) {
+                Ok(()) if to.phase() == Phase::Finishing => {
+                    // SAFETY: just made FINISHING.
+                    return Some(unsafe { self.settle(seen.lap()) });
+                }
+                Ok(()) => return None,
+                Err(other) => seen = other,
+            }
+        }
+    }
+
+    /// Moves out what is left, whatever the phase; the slot then accepts `lap`. Alone with it.
+    pub(crate) fn clear(&mut self, lap: Lap) -> Option<(u64, Taking<T>)> {
+        let seen = self.state();
+        self.state.store(State::new(lap, 0, Phase::Empty).0, Ordering::Relaxed);
+        match seen.phase() {
+            Phase::Empty | Phase::Filling | Phase::Finishing => None,
+            Phase::Ready | Phase::Lent | Phase::Held | Phase::Doomed => {
+                // SAFETY: `&mut self`: no call is running, and each of these phases has a value
+                // (no put leaves FILLING behind, also when it was doomed).
+                let mut taking = unsafe { self.move_out() };
+                taking.doomed = seen.phase() == Phase::Doomed;
+                // SAFETY: as above.
+                Some((unsafe { self.offset() }, taking))
+            }
+        }
+    }
+}
+
+impl<T> Drop for Slot<T> {
+    fn drop(&mut self) {
+        drop(self.clear(Lap::new(0)));
+    }
+}
+
+/// A slot and the lap that a position has there.
+pub struct Place<'a, T> {
+    pub(crate) slot: &'a Slot<T>,
+    pub(crate) lap: Lap,
+    pub(crate) pos: Pos,
+}
+
+impl<T> Clone for Place<'_, T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+impl<T> Copy for Place<'_, T> {}
+
+/// A list of slots that one party has, in the order it got them, linked through the slots.
+pub(crate) struct Chain<T> {
+    head: *const Slot<T>,
+    tail: *const Slot<T>,
+    len: usize,
+}
+
+impl<T> Chain<T> {
+    pub(crate) const fn new() -> Self {
+        Self { head: ptr::null(), tail: ptr::null(), len: 0 }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// # Safety
+    /// The caller has `slot`, and keeps it alive while it is in the list.
+    #[inline(always)]
+    pub(crate) unsafe fn push(&mut self, slot: &Slot<T>) {
+        let slot: *const Slot<T> = slot;
+        match self.len {
+            0 => self.head = slot,
+            // SAFETY: the list's slots are the caller's and alive.
+            _ => unsafe { (*self.tail).set_next(slot) },
+        }
+        self.tail = slot;
+        self.len += 1;
+    }
+
+    /// The first slot.
+    pub(crate) fn head(&self) -> Option<NonNull<Slot<T>>> {
+        (self.len > 0).then(|| NonNull::new(self.head.cast_mut())).flatten()
+    }
+
+    /// Takes the first slot off the list.
+    ///
+    /// # Safety
+    /// The caller has the list's slots and keeps them alive for `'a`.
+    #[inline(always)]
+    pub(crate) unsafe fn pop<'a>(&mut self) -> Option<&'a Slot<T>> {
+        self.len = self.len.checked_sub(1)?;
+        // SAFETY: a list of one more than `len` has a head, which is the caller's and alive.
+        let slot = unsafe { &*self.head };
+        if self.len > 0 {
+            // SAFETY: as above.
+            self.head = unsafe { slot.next() };
+        }
+        Some(slot)
+    }
+
+    /// Takes the slot of `offset` off the list.
+    ///
+    /// # Safety
+    /// The caller has the list's slots and keeps them alive for `'a`.
+    pub(crate) unsafe fn unlink<'a>(&mut self, offset: u64) -> Option<&'a Slot<T>> {
+        let mut before: *const Slot<T> = ptr::null();
+        let mut at = self.head;
+        for _ in 0..self.len {
+            // SAFETY: `at` walks the list, whose slots are the caller's and alive.
+            let slot = unsafe { &*at };
+            // SAFETY: as above.
+            if unsafe { slot.offset() } == offset {
+                if before.is_null() {
+                    // SAFETY: as above.
+                    return unsafe { self.pop() };
+                }
+                if at == self.tail {
+                    self.tail = before;
+                } else {
+                    // SAFETY: as above.
+                    unsafe { (*before).set_next(slot.next()) };
+                }
+                self.len -= 1;
+                return Some(slot);
+            }
+            before = at;
+            // SAFETY: as above.
+            at = unsafe { slot.next() };
+        }
+        None
+    }
+
+    /// The slots in order.
+    ///
+    /// # Safety
+    /// The caller has the list's slots and keeps them, alive, for `'a`.
+    pub(crate) unsafe fn links<'a>(&self) -> Links<'a, T>
+    where
+        T: 'a,
+    {
+        Links { at: self.head, left: self.len, slots: core::marker::PhantomData }
+    }
+}
+
+/// The slots of a [`Chain`] in order.
+pub(crate) struct Links<'a, T> {
+    at: *const Slot<T>,
+    left: usize,
+    slots: core::marker::PhantomData<&'a Slot<T>>,
+}
+
+impl<T> Clone for Links<'_, T> {
+    fn clone(&self) -> Self {
+        Self { at: self.at, left: self.left, slots: self.slots }
+    }
+}
+
+impl<'a, T> Iterator for Links<'a, T> {
+    type Item = &'a Slot<T>;
+
+    #[inline(always)]
+    fn next(&mut self) -> Option<&'a Slot<T>> {
+        self.left = self.left.checked_sub(1)?;
+        // SAFETY: promised to `Chain::links`.
+        let slot = unsafe { &*self.at };
+        if self.left > 0 {
+            // SAFETY: as above.
+            self.at = unsafe { slot.next() };
+        }
+        Some(slot)
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        (self.left, Some(self.left))
+    }
+}
+
+#[inline(always)]
+const fn split(offset: u64) -> [u32; 2] {
+    [offset as u32, (offset >> 32) as u32]
+}
+
+#[inline(always)]
+const fn join(halves: [u32; 2]) -> u64 {
+    halves[0] as u64 | (halves[1] as u64) << 32
+}
