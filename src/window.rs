@@ -58,7 +58,9 @@ pub trait Window: Sealed {
 
     /// As [`Window::assign`], by a handle that owns the window: it and its leases go into
     /// threads and tasks, and keep the window alive.
-    #[cfg(feature = "alloc")]
+    ///
+    /// Not on targets without compare-exchange of their own, which have no `Arc`.
+    #[cfg(all(feature = "alloc", target_has_atomic = "ptr"))]
     fn assign_owned(self: &alloc::sync::Arc<Self>, start: u64) -> Assignment<alloc::sync::Arc<Self>>
     where
         Self: Sized,
@@ -132,9 +134,9 @@ impl<W: Window> WindowRef for &W {
     type Window = W;
 }
 
-#[cfg(feature = "alloc")]
+#[cfg(all(feature = "alloc", target_has_atomic = "ptr"))]
 impl<W: Window> RefSealed for alloc::sync::Arc<W> {}
-#[cfg(feature = "alloc")]
+#[cfg(all(feature = "alloc", target_has_atomic = "ptr"))]
 impl<W: Window> WindowRef for alloc::sync::Arc<W> {
     type Window = W;
 }
