@@ -126,7 +126,7 @@ impl<R: WindowRef> Assignment<R> {
 
     /// Claims the `n` lowest ready messages, or as many as there are, lent in place by a lease
     /// that nobody can revoke. For messages that can be taken away from a hung worker see
-    /// [`Assignment::take_shared`].
+    /// [`SharedLease`].
     ///
     /// # Errors
     /// [`TakeError::Empty`] when nothing is ready or `n` is 0 (which changes nothing).

@@ -73,8 +73,9 @@ mod plain {
 
 #[cfg(loom)]
 mod imp {
-    pub(crate) use loom::cell::UnsafeCell as Cell;
     pub(crate) use loom::sync::atomic::Ordering;
+
+    pub(crate) type Cell<T> = loom::cell::UnsafeCell<T>;
 
     #[cfg(any(target_pointer_width = "32", inflight_word32))]
     pub(crate) type AtomicWord = super::shim::Atomic32;
