@@ -24,7 +24,7 @@ impl<'a, S: Space + ?Sized> Part<'a, S> {
             Err(kind) => return Err(PutError::new(kind, value)),
         }
         match filled.publish() {
-            Ok(dispatch) => Ok(Put { dispatch }),
+            Ok(()) => Ok(Put { dispatch: filled.done.dispatch }),
             Err((_, value)) => Err(PutError::Stale(value)),
         }
     }
@@ -38,25 +38,26 @@ impl<'a, S: Space + ?Sized> Part<'a, S> {
         let pin = self.space.pin();
         // Declared first: published also when the iterator, the size or a drop panics.
         let mut filled = Filled::new(self, &pin);
-        let mut done = BatchPut::default();
         // User code runs here, between two messages, never while a slot has no message yet.
         for (offset, value) in messages {
             let bytes = size(&value);
             match filled.enter(offset, bytes) {
                 Ok((place, bytes)) => filled.push(place, offset, bytes, value),
-                Err(PutErrorKind::Duplicate) => done.duplicates += 1,
-                Err(PutErrorKind::Passed | PutErrorKind::BelowWatermark) => done.passed += 1,
+                Err(PutErrorKind::Duplicate) => filled.done.duplicates += 1,
+                Err(PutErrorKind::Passed | PutErrorKind::BelowWatermark) => {
+                    filled.done.passed += 1;
+                }
                 Err(error) => {
-                    filled.flush(&mut done)?;
-                    return Err(BatchPutError { error, offset, value, so_far: done });
+                    filled.flush()?;
+                    return Err(BatchPutError { error, offset, value, so_far: filled.done });
                 }
             }
             if filled.chain.len() == CHUNK_MESSAGES || filled.bytes >= CHUNK_BYTES {
-                filled.flush(&mut done)?;
+                filled.flush()?;
             }
         }
-        filled.flush(&mut done)?;
-        Ok(done)
+        filled.flush()?;
+        Ok(filled.done)
     }
 }
 
@@ -68,12 +69,14 @@ struct Filled<'a: 'p, 'p, S: Space + ?Sized> {
     bytes: u64,
     /// The highest position in the chain.
     last: Pos,
+    /// What was published so far, also to make room in the middle of a batch.
+    done: BatchPut,
 }
 
 impl<'a: 'p, 'p, S: Space + ?Sized> Filled<'a, 'p, S> {
     #[inline(always)]
     fn new(part: Part<'a, S>, pin: &'p S::Pin) -> Self {
-        Self { part, pin, chain: Chain::new(), bytes: 0, last: 0 }
+        Self { part, pin, chain: Chain::new(), bytes: 0, last: 0, done: BatchPut::default() }
     }
 
     /// Makes the slot of `offset` FILLING, or says why not.
@@ -185,10 +188,10 @@ impl<'a: 'p, 'p, S: Space + ?Sized> Filled<'a, 'p, S> {
     /// Makes the messages ready. When the assignment has ended they are taken back and dropped
     /// with the rest of it, but for the last, which is returned.
     #[inline]
-    fn publish(&mut self) -> Result<bool, (u64, S::Value)> {
+    fn publish(&mut self) -> Result<(), (u64, S::Value)> {
         let count = self.chain.len();
         // SAFETY: the chain's slots are FILLING for this put alone, and `pin` keeps them alive.
-        let Some(mut slot) = (unsafe { self.chain.pop() }) else { return Ok(false) };
+        let Some(mut slot) = (unsafe { self.chain.pop() }) else { return Ok(()) };
         let part = self.part;
         let words = part.words();
         // Between FILLING and READY: earlier, an in-order put could be sealed away; later, its
@@ -232,23 +235,17 @@ impl<'a: 'p, 'p, S: Space + ?Sized> Filled<'a, 'p, S> {
             hit(Branch::LatePut);
             part.lower_cursor(lowest);
         }
-        Ok(part.announce())
+        self.done.admitted += count;
+        self.done.dispatch |= part.announce();
+        Ok(())
     }
 
-    /// Publishes, and adds to what a batch has done.
-    fn flush(&mut self, done: &mut BatchPut) -> Result<(), BatchPutError<S::Value>> {
-        let admitted = self.chain.len();
-        match self.publish() {
-            Ok(dispatch) => {
-                done.admitted += admitted;
-                done.dispatch |= dispatch;
-                Ok(())
-            }
-            Err((offset, value)) => {
-                let error = PutErrorKind::Stale;
-                Err(BatchPutError { error, offset, value, so_far: *done })
-            }
-        }
+    /// Publishes, in the middle of a batch or at its end.
+    fn flush(&mut self) -> Result<(), BatchPutError<S::Value>> {
+        self.publish().map_err(|(offset, value)| {
+            let error = PutErrorKind::Stale;
+            BatchPutError { error, offset, value, so_far: self.done }
+        })
     }
 
     /// Takes back `slot` and the rest of the chain: the assignment has ended. Returns the last.
