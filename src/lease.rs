@@ -166,7 +166,7 @@ impl<R: WindowRef> Lease<R> {
         while let Some(slot) = next(&mut self.chain) {
             let Some(slot) = slot else { continue };
             // SAFETY: it was in this lease's chain a moment ago.
-            let taking = unsafe { slot.finish_lent() };
+            let taking = unsafe { part.finish_lent(slot, &pin) };
             doomed |= taking.doomed;
             applied += 1;
             finishing.done(taking);
@@ -219,7 +219,7 @@ impl<R: WindowRef> Lease<R> {
             // SAFETY: as above.
             if unsafe { slot.hold() }.is_none() {
                 // SAFETY: doomed, and still this lease's.
-                let taking = unsafe { slot.finish_lent() };
+                let taking = unsafe { part.finish_lent(slot, &pin) };
                 part.settle(1, taking.bytes, &pin);
                 drop(taking.value);
             }
@@ -254,7 +254,7 @@ impl<S: Space + ?Sized> Committing<'_, '_, '_, S> {
         // SAFETY: the chain is the lease's that is being committed.
         while let Some(slot) = unsafe { self.chain.pop() } {
             // SAFETY: as above.
-            let taking = unsafe { slot.finish_lent() };
+            let taking = unsafe { self.finishing.finish_lent(slot) };
             self.doomed |= taking.doomed;
             self.finishing.done(taking);
         }
@@ -342,7 +342,7 @@ impl<R: WindowRef> Iterator for Values<R> {
         // SAFETY: as above; read before it is finished.
         let offset = unsafe { slot.offset() };
         // SAFETY: as above.
-        let taking = unsafe { slot.finish_lent() };
+        let taking = unsafe { part.finish_lent(slot, &pin) };
         part.settle(1, taking.bytes, &pin);
         Some((offset, taking.value))
     }

@@ -144,10 +144,9 @@ impl<R: WindowRef> Iterator for Pending<'_, R> {
     fn next(&mut self) -> Option<Look> {
         let part = self.part.part();
         let pin = part.space.pin();
-        let watermark = part.space.words().watermark.load();
-        part.current().ok()?;
+        let (watermark, bound) = part.view_closed().ok()?;
         let from = self.at.max(watermark);
-        let to = part.space.words().end(watermark).min(watermark + part.space.reach());
+        let to = part.space.words().end(watermark).min(bound);
         let found = part.space.scan(from, to, &pin, |place| {
             if self.missing && place.pos > from {
                 return ControlFlow::Break((from, None));

@@ -202,7 +202,7 @@ impl<R: WindowRef, S: Shelf<Value<R>>> SharedLease<R, S> {
                 None => {
                     doomed = true;
                     // SAFETY: doomed, and still this take's.
-                    let taking = unsafe { slot.finish_lent() };
+                    let taking = unsafe { part.finish_lent(slot, &pin) };
                     part.settle(1, taking.bytes, &pin);
                     drop(taking.value);
                 }

@@ -186,6 +186,19 @@ pub(crate) enum Kept {
     Exhausted,
 }
 
+/// What assign made of a slot.
+pub(crate) enum Eviction<T> {
+    /// Its message is finished.
+    Message(Taking<T>),
+    /// One party has it still, and will release it.
+    Doomed {
+        /// A lending lease has it; otherwise a put that is running.
+        lent: bool,
+    },
+    /// There was nothing to do.
+    Nothing,
+}
+
 /// A message taken out of its slot.
 pub(crate) struct Taking<T> {
     pub(crate) value: T,
@@ -631,29 +644,29 @@ impl<T> Slot<T> {
 
     /// Assign's transitions: READY and HELD are finished here (the message is returned), FILLING
     /// and LENT are doomed, EMPTY is raised to `lap`, FINISHING is left to its owner.
-    pub(crate) fn evict(&self, lap: Lap) -> Option<Taking<T>> {
+    pub(crate) fn evict(&self, lap: Lap) -> Eviction<T> {
         let mut seen = self.state();
         loop {
             if seen.phase() != Phase::Empty && !lap.is_after(seen.lap()) {
-                return None; // a younger assignment has been here
+                return Eviction::Nothing; // a younger assignment has been here
             }
             let to = match seen.phase() {
                 Phase::Empty => {
                     self.raise(lap);
-                    return None;
+                    return Eviction::Nothing;
                 }
                 Phase::Ready | Phase::Held => seen.with(Phase::Finishing),
-                Phase::Filling if weak(Control::FillingLeft) => return None,
-                Phase::Lent if weak(Control::LentLeft) => return None,
+                Phase::Filling if weak(Control::FillingLeft) => return Eviction::Nothing,
+                Phase::Lent if weak(Control::LentLeft) => return Eviction::Nothing,
                 Phase::Filling | Phase::Lent => seen.with(Phase::Doomed),
-                Phase::Finishing | Phase::Doomed => return None,
+                Phase::Finishing | Phase::Doomed => return Eviction::Nothing,
             };
             match self.exchange(seen, to) {
                 Ok(()) if to.phase() == Phase::Finishing => {
                     // SAFETY: just made FINISHING.
-                    return Some(unsafe { self.settle(seen.lap()) });
+                    return Eviction::Message(unsafe { self.settle(seen.lap()) });
                 }
-                Ok(()) => return None,
+                Ok(()) => return Eviction::Doomed { lent: seen.phase() == Phase::Lent },
                 Err(other) => seen = other,
             }
         }

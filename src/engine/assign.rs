@@ -1,23 +1,24 @@
 //! The life of an assignment: assign, close, what is left.
 
 use crate::control::{Control, weak};
-use crate::engine::{CLOSED, Generation, IDLE, Part, Space};
+use crate::engine::{CLOSED, Evicted, Generation, IDLE, Part, Space};
 use crate::error::Stale;
 use crate::position::{Monotone, Pos, distance, expand, raise};
-use crate::slot::Taking;
+use crate::slot::{Eviction, Taking};
 use crate::sync::{Ordering, Word};
 
 /// Begins a generation at offset `start`; every older one is over when this returns.
 ///
 /// Positions never go back, and a generation's word *is* its first position: a reset to the same
-/// offset gives other words. (1) The first position lies a whole reach beyond everything that a
+/// offset gives other words. (1) The first position lies a whole stride beyond everything that a
 /// call of an older generation can touch, also one that has read the watermark and not yet the
 /// generation. (2) Meets the puts under way: one that is not seen filling below sees the new
 /// generation. (3) Finishes what waits or is held, dooms what one party has. (4) Moves the
 /// watermark.
 pub(crate) fn assign<S: Space + ?Sized>(space: &S, start: u64) -> Generation {
     let words = space.words();
-    let reach = space.reach();
+    let stride = space.stride();
+    let pin = space.pin();
     let first = loop {
         let watermark = words.watermark.load();
         let end_word = words.end.load(Ordering::Acquire);
@@ -28,9 +29,9 @@ pub(crate) fn assign<S: Space + ?Sized>(space: &S, start: u64) -> Generation {
         let used = if distance(generation, end) > 0 { end } else { generation };
         let used = if distance(used, watermark) > 0 { watermark } else { used };
         let first = if weak(Control::AssignNextLap) {
-            used.next_multiple_of(reach)
+            used.next_multiple_of(stride)
         } else {
-            (used + reach).next_multiple_of(reach)
+            (used + stride).next_multiple_of(stride)
         };
         let acquire = Ordering::Acquire;
         let to = first as Word;
@@ -52,8 +53,7 @@ pub(crate) fn assign<S: Space + ?Sized>(space: &S, start: u64) -> Generation {
     if !weak(Control::AdmittedRelaxed) {
         words.flow.meet_admitted();
     }
-    evict(space, first);
-    let pin = space.pin();
+    evict(space, first, &pin);
     words.flow.finish(0, 0);
     words.watermark.raise(first);
     space.slide(&pin);
@@ -63,26 +63,28 @@ pub(crate) fn assign<S: Space + ?Sized>(space: &S, start: u64) -> Generation {
 }
 
 /// Takes all slots from the generations before `first`.
-fn evict<S: Space + ?Sized>(space: &S, first: Pos) {
-    space.sweep(first, |slot, lap| {
-        if let Some(Taking { value, bytes, .. }) = slot.evict(lap) {
+fn evict<S: Space + ?Sized>(space: &S, first: Pos, pin: &S::Pin) {
+    space.sweep(first, pin, |slot, lap| match slot.evict(lap) {
+        Eviction::Message(Taking { value, bytes, .. }) => {
             space.words().flow.finish(1, u64::from(bytes));
-            // A panicking drop must not leave the rest to the next assignment.
-            drop_quietly(space, first, value);
+            drop_quietly(space, first, pin, value);
+            Evicted::Freed
         }
+        Eviction::Doomed { lent: true } => Evicted::Lent,
+        Eviction::Doomed { lent: false } | Eviction::Nothing => Evicted::Freed,
     });
 }
 
 /// Drops a value; when that panics, the eviction still ends before the panic goes on.
-fn drop_quietly<S: Space + ?Sized>(space: &S, first: Pos, value: S::Value) {
-    struct Rest<'a, S: Space + ?Sized>(&'a S, Pos);
+fn drop_quietly<S: Space + ?Sized>(space: &S, first: Pos, pin: &S::Pin, value: S::Value) {
+    struct Rest<'a, S: Space + ?Sized>(&'a S, Pos, &'a S::Pin);
     impl<S: Space + ?Sized> Drop for Rest<'_, S> {
         fn drop(&mut self) {
-            evict(self.0, self.1);
+            evict(self.0, self.1, self.2);
             self.0.words().watermark.raise(self.1);
         }
     }
-    let rest = Rest(space, first);
+    let rest = Rest(space, first, pin);
     drop(value);
     core::mem::forget(rest);
 }

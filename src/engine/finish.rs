@@ -4,7 +4,7 @@ use crate::control::{Control, weak};
 use crate::engine::{Elsewhere, Part, Space};
 use crate::error::{AdvanceError, Next, RemoveError, Stale};
 use crate::position::{Pos, distance, expand, raise};
-use crate::slot::{Taking, Unfinished};
+use crate::slot::{Slot, Taking, Unfinished};
 use crate::sync::{Ordering, Word};
 
 impl<'a, S: Space + ?Sized> Part<'a, S> {
@@ -38,7 +38,7 @@ impl<'a, S: Space + ?Sized> Part<'a, S> {
                 Err(Unfinished::Unknown) => RemoveError::Unknown,
                 Err(Unfinished::Doomed) => RemoveError::Stale,
             },
-            Err(Elsewhere::Below) => RemoveError::Passed,
+            Err(Elsewhere::Passed) => RemoveError::Passed,
             Err(Elsewhere::Nowhere) => RemoveError::Unknown,
             Err(Elsewhere::Stale) => RemoveError::Stale,
         };
@@ -51,7 +51,7 @@ impl<'a, S: Space + ?Sized> Part<'a, S> {
         let stale = |Stale| AdvanceError::Stale;
         let pin = self.space.pin();
         let words = self.words();
-        let watermark = self.watermark_then_current().map_err(stale)?;
+        let (watermark, _) = self.view_closed().map_err(stale)?;
         let to = match self.position(next) {
             Some(to) => to,
             None if next < self.generation.base => self.generation.first,
@@ -113,6 +113,16 @@ impl<'a, 'p, S: Space + ?Sized> Finishing<'a, 'p, S> {
         self.count += 1;
         self.bytes += u64::from(taking.bytes);
         self.last = Some(taking.value);
+    }
+
+    /// See [`Part::finish_lent`].
+    ///
+    /// # Safety
+    /// As there.
+    #[inline(always)]
+    pub(crate) unsafe fn finish_lent(&self, slot: &Slot<S::Value>) -> Taking<S::Value> {
+        // SAFETY: promised by the caller.
+        unsafe { self.part.finish_lent(slot, self.pin) }
     }
 
     /// Finishes one offset by number.

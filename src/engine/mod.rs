@@ -21,10 +21,10 @@ pub(crate) use assign::assign;
 pub(crate) use finish::Finishing;
 
 use crate::control::{Branch, Control, hit, weak};
-use crate::error::{Next, Stale};
+use crate::error::{Next, PutErrorKind, Stale};
 use crate::flow::Flow;
 use crate::position::{Mark, Monotone, Pos, Watermark, distance, expand, raise};
-use crate::slot::{Place, Slot, Taken};
+use crate::slot::{Lap, Place, Slot, Taken, Taking};
 use crate::sync::{AtomicWord, Ordering, Padded, Word, const_unless_loom};
 
 /// The bit of the generation word that says closed; first positions are even.
@@ -67,6 +67,16 @@ impl Words {
         }
     }
 
+    /// Does the caller move the seal?
+    pub(crate) fn callers_seal(&self) -> bool {
+        self.callers_seal
+    }
+
+    /// The end's word, to be raised from exactly this.
+    pub(crate) fn end_word(&self) -> Word {
+        self.end.load(Ordering::Acquire)
+    }
+
     /// The end, given a position near it.
     #[inline(always)]
     pub(crate) fn end(&self, near: Pos) -> Pos {
@@ -107,21 +117,45 @@ pub trait Space {
     #[doc(hidden)]
     fn pin(&self) -> Self::Pin;
 
-    /// Puts at `watermark + reach` and beyond are refused for want of room. Even.
+    /// Does a take about to return nothing look from the watermark, or only from the cursor?
+    const LOOKS_FROM_WATERMARK: bool;
+
+    /// The first position that a call which has read `watermark` leaves alone. Read *before* the
+    /// generation: then every later assignment begins at or above it.
+    fn bound(&self, watermark: Pos) -> Pos;
+
+    /// An assignment begins at a multiple of this, and at least this beyond everything used.
+    fn stride(&self) -> u64;
+
+    /// How far beyond the watermark the cursor can lie.
     fn reach(&self) -> u64;
 
     /// Nothing moves further than this at once.
     fn far(&self) -> u64;
 
-    /// The place of a position within reach of the watermark, if there is one.
+    /// The place of a position between the watermark and the bound, or why there is none.
     #[doc(hidden)]
-    fn find<'p>(&'p self, pos: Pos, pin: &'p Self::Pin) -> Option<Place<'p, Self::Value>>;
+    fn find<'p>(
+        &'p self,
+        pos: Pos,
+        pin: &'p Self::Pin,
+    ) -> Result<Place<'p, Self::Value>, Elsewhere>;
 
-    /// The place of a position within reach of the watermark, made if need be.
+    /// Makes room for a put of `pos`, at or beyond the bound: slides, jumps if it may. `raise`
+    /// raises the end from the value it is given to `pos`, if the generation is still in force.
+    #[doc(hidden)]
+    fn make_room(
+        &self,
+        pos: Pos,
+        pin: &Self::Pin,
+        raise: impl FnMut(Word) -> Result<bool, Stale>,
+    ) -> Result<(), PutErrorKind>;
+
+    /// The place of a position between the watermark and the bound, made if need be.
     #[doc(hidden)]
     fn open<'p>(&'p self, pos: Pos, pin: &'p Self::Pin) -> Result<Place<'p, Self::Value>, Taken>;
 
-    /// Shows the places in `[from, to)` in ascending order, within reach of the watermark.
+    /// Shows the places in `[from, to)`, between the watermark and the bound, in ascending order.
     #[doc(hidden)]
     fn scan<'p, B>(
         &'p self,
@@ -139,7 +173,19 @@ pub trait Space {
     /// Shows every slot that an assignment before `first` may have used, with the first lap that
     /// positions from `first` on have there.
     #[doc(hidden)]
-    fn sweep(&self, first: Pos, visit: impl FnMut(&Slot<Self::Value>, crate::slot::Lap));
+    fn sweep(
+        &self,
+        first: Pos,
+        pin: &Self::Pin,
+        visit: impl FnMut(&Slot<Self::Value>, Lap) -> Evicted,
+    );
+
+    /// A slot that was doomed in a lease has been released by it.
+    ///
+    /// # Safety
+    /// The caller was that lease; it has released the slot once, and does not touch it again.
+    #[doc(hidden)]
+    unsafe fn released(&self, slot: &Slot<Self::Value>, pin: &Self::Pin);
 }
 
 /// One generation: which offset its first position has.
@@ -194,16 +240,35 @@ impl<'a, S: Space + ?Sized> Part<'a, S> {
         }
     }
 
-    /// The watermark, read before the generation.
+    /// The watermark, and the bound of what this call may touch; both read before the generation.
     #[inline(always)]
-    fn watermark_then_current(self) -> Result<Pos, Stale> {
+    fn view(self) -> Result<(Pos, Pos), Ended> {
         if weak(Control::GenerationFirst) {
-            self.current()?;
-            return Ok(self.words().watermark.load());
+            self.open()?;
         }
         let watermark = self.words().watermark.load();
-        self.current()?;
-        Ok(watermark)
+        let bound =
+            if weak(Control::Unbounded) { u64::MAX / 4 } else { self.space.bound(watermark) };
+        if !weak(Control::GenerationFirst) {
+            self.open()?;
+        }
+        Ok((watermark, bound))
+    }
+
+    /// As [`Part::view`], for calls that a closed window takes too.
+    #[inline(always)]
+    pub(crate) fn view_closed(self) -> Result<(Pos, Pos), Stale> {
+        match self.view() {
+            Ok(view) => Ok(view),
+            Err(Ended::Stale) => Err(Stale),
+            // Closed is a bit of the same generation's word: what was read before still holds.
+            Err(Ended::Closed) => {
+                let watermark = self.words().watermark.load();
+                let bound = self.space.bound(watermark);
+                self.current()?;
+                Ok((watermark, bound))
+            }
+        }
     }
 
     /// The position of an offset; none below the assignment's start or out of range.
@@ -235,19 +300,40 @@ impl<'a, S: Space + ?Sized> Part<'a, S> {
     where
         'a: 'p,
     {
-        let watermark = self.watermark_then_current().map_err(|Stale| Elsewhere::Stale)?;
-        let reach = if weak(Control::Unbounded) { u64::MAX / 4 } else { self.space.reach() };
+        let (watermark, bound) = self.view_closed().map_err(|Stale| Elsewhere::Stale)?;
         let Some(pos) = self.position(offset) else {
             return Err(match offset < self.generation.base {
-                true => Elsewhere::Below,
+                true => Elsewhere::Passed,
                 false => Elsewhere::Nowhere,
             });
         };
-        match distance(watermark, pos) {
-            ..0 => Err(Elsewhere::Below),
-            ahead if ahead as u64 >= reach => Err(Elsewhere::Nowhere),
-            _ => self.space.find(pos, pin).ok_or(Elsewhere::Nowhere),
+        if distance(watermark, pos) < 0 {
+            Err(Elsewhere::Passed)
+        } else if distance(bound, pos) >= 0 {
+            Err(Elsewhere::Nowhere)
+        } else {
+            self.space.find(pos, pin)
         }
+    }
+
+    /// LENT (or doomed since) -> EMPTY of the next lap, the message moved out.
+    ///
+    /// # Safety
+    /// The slot is LENT to the caller, or was when it was doomed, and the caller does not touch
+    /// it again.
+    #[inline(always)]
+    pub(crate) unsafe fn finish_lent(
+        self,
+        slot: &Slot<S::Value>,
+        pin: &S::Pin,
+    ) -> Taking<S::Value> {
+        // SAFETY: promised by the caller.
+        let taking = unsafe { slot.finish_lent() };
+        if taking.doomed {
+            // SAFETY: promised by the caller.
+            unsafe { self.space.released(slot, pin) };
+        }
+        taking
     }
 
     /// Lowers the cursor to `pos`, always raising its version: a taker that read the cursor
@@ -324,8 +410,23 @@ impl Words {
 }
 
 /// Where an offset is when it has no place.
-pub(crate) enum Elsewhere {
-    Below,
+#[doc(hidden)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Elsewhere {
+    /// Finished or sealed.
+    Passed,
+    /// Never admitted.
     Nowhere,
+    /// The assignment has ended.
     Stale,
+}
+
+/// What became of a slot when its assignment ended.
+#[doc(hidden)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Evicted {
+    /// It was free, or is freed by a call that is running.
+    Freed,
+    /// A lending lease has it still.
+    Lent,
 }

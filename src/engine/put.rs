@@ -4,7 +4,7 @@ use crate::control::{Branch, Control, hit, weak};
 use crate::engine::{Ended, Part, Space};
 use crate::error::{BatchPut, BatchPutError, Put, PutError, PutErrorKind};
 use crate::flow::{CHUNK_BYTES, CHUNK_MESSAGES, MESSAGE_BYTES};
-use crate::position::{Monotone, Pos, distance, expand, raise};
+use crate::position::{Pos, distance, raise};
 use crate::slot::{Chain, Place, Slot, Taken};
 use crate::sync::{Ordering, Word};
 
@@ -94,14 +94,7 @@ impl<'a: 'p, 'p, S: Space + ?Sized> Filled<'a, 'p, S> {
             Err(Ended::Stale) => PutErrorKind::Stale,
             Err(Ended::Closed) => PutErrorKind::Closed,
         };
-        let watermark = if weak(Control::GenerationFirst) {
-            part.open().map_err(|_| PutErrorKind::Stale)?;
-            part.words().watermark.load()
-        } else {
-            let watermark = part.words().watermark.load();
-            part.open().map_err(|_| refuse(PutErrorKind::Stale))?;
-            watermark
-        };
+        let (watermark, bound) = part.view().map_err(|_| refuse(PutErrorKind::Stale))?;
         if offset < part.generation.base {
             return Err(refuse(PutErrorKind::BelowWatermark));
         }
@@ -121,7 +114,7 @@ impl<'a: 'p, 'p, S: Space + ?Sized> Filled<'a, 'p, S> {
         if !part.words().flow.has_room(bytes) {
             return Err(refuse(PutErrorKind::Full));
         }
-        if ahead as u64 >= part.space.reach() && !weak(Control::Unbounded) {
+        if distance(bound, pos) >= 0 {
             self.make_room(pos).map_err(refuse)?;
         }
         if weak(Control::EndBeforeFilling) {
@@ -132,45 +125,22 @@ impl<'a: 'p, 'p, S: Space + ?Sized> Filled<'a, 'p, S> {
         Ok((place, bytes))
     }
 
-    /// `pos` lies beyond the window: slides, and with the default seal jumps there when nothing
-    /// unfinished lies between.
+    /// `pos` lies beyond what this call may touch: asks the space for room.
     #[cold]
     fn make_room(&mut self, pos: Pos) -> Result<(), PutErrorKind> {
         let part = self.part;
-        let words = part.words();
         if let Err((_, value)) = self.publish() {
-            // The assignment ended; what it had filled goes with it.
+            // The assignment ended; what was filled goes with it.
             drop(value);
             return Err(PutErrorKind::Stale);
         }
-        let reach = part.space.reach() as i64;
-        let at = part.space.slide(self.pin);
-        if distance(at, pos) < reach {
-            return Ok(());
-        }
-        if (words.callers_seal && !weak(Control::JumpWithCallersSeal)) || weak(Control::NoJump) {
-            return Err(PutErrorKind::Full);
-        }
-        // Asking to put `pos` says that everything below has been put. The slide has ended at
-        // `end`: nothing unfinished is left below it, so what lies between may be sealed.
-        let end = words.end.load(Ordering::Acquire);
-        if expand(end, at) != at {
-            return Err(PutErrorKind::Full);
-        }
-        // Exchanged from a value read before this look at the generation: an assign in between
-        // has changed it, or will see this one and start beyond.
-        part.current().map_err(|_| PutErrorKind::Stale)?;
-        let jumped =
-            words.end.compare_exchange(end, pos as Word, Ordering::AcqRel, Ordering::Acquire);
-        let at = match jumped {
-            Ok(_) => {
-                hit(Branch::OwnJump);
-                words.flow.finish(0, 0);
-                part.space.slide(self.pin)
-            }
-            Err(_) => words.watermark.load(),
-        };
-        if distance(at, pos) < reach { Ok(()) } else { Err(PutErrorKind::Full) }
+        part.space.make_room(pos, self.pin, |end| {
+            // Exchanged from a value read before this look at the generation: an assign in
+            // between has changed it, or will see this one and start beyond.
+            part.current()?;
+            let (to, order) = (pos as Word, Ordering::AcqRel);
+            Ok(part.words().end.compare_exchange(end, to, order, Ordering::Acquire).is_ok())
+        })
     }
 
     /// Stores a message in a slot that [`Filled::enter`] gave.

@@ -192,7 +192,7 @@ impl<S: Space + ?Sized> Returning<'_, '_, S> {
             } else {
                 self.doomed = true;
                 // SAFETY: doomed, and still the caller's.
-                let taking = unsafe { slot.finish_lent() };
+                let taking = unsafe { self.part.finish_lent(slot, self.pin) };
                 self.part.settle(1, taking.bytes, self.pin);
                 drop(taking.value);
             }
@@ -229,12 +229,11 @@ impl<'a, S: Space + ?Sized> Part<'a, S> {
         }
         let mut hunt =
             Hunt { claimed, wanted, now, mark: None, gap: 0, open: false, barrier: None, at: 0 };
-        let reach = if weak(Control::Unbounded) { u64::MAX / 4 } else { self.space.reach() };
         loop {
-            let watermark = self.watermark_then_current().map_err(stale)?;
+            let (watermark, bound) = self.view_closed().map_err(stale)?;
             let mark = Mark(words.cursor.load(Ordering::Acquire));
             let from = mark.position(S::CURSOR_BITS, watermark, self.space.reach());
-            let to = words.end(watermark).min(watermark.saturating_add(reach));
+            let to = words.end(watermark).min(bound);
             hunt.mark = Some(mark);
             hunt.barrier = None;
             if let Pass::Restart = hunt.pass(from, to) {
@@ -254,7 +253,7 @@ impl<'a, S: Space + ?Sized> Part<'a, S> {
         }
         let fewer = hunt.claimed.chain.len() < wanted && weak(Control::RescanWhenFewer);
         if hunt.claimed.chain.len() == 0 || fewer {
-            self.look_from_watermark(&mut hunt, reach).map_err(stale)?;
+            self.look_once_more(&mut hunt).map_err(stale)?;
         }
         if hunt.claimed.chain.len() > 0 {
             return Ok(hunt.claimed);
@@ -270,7 +269,7 @@ impl<'a, S: Space + ?Sized> Part<'a, S> {
     /// stopped half-way hides is found here. Puts the idle mark first, so that whoever makes
     /// something ready after this look finds it.
     #[cold]
-    fn look_from_watermark<'p>(self, hunt: &mut Hunt<'a, 'p, S>, reach: u64) -> Result<(), Stale>
+    fn look_once_more<'p>(self, hunt: &mut Hunt<'a, 'p, S>) -> Result<(), Stale>
     where
         'a: 'p,
         S::Value: 'p,
@@ -281,9 +280,15 @@ impl<'a, S: Space + ?Sized> Part<'a, S> {
         let words = self.words();
         let order = if weak(Control::SignalRelaxed) { Ordering::Relaxed } else { Ordering::AcqRel };
         words.signal.fetch_or(IDLE, order);
-        let watermark = self.watermark_then_current()?;
+        let (watermark, bound) = self.view_closed()?;
+        let from = if S::LOOKS_FROM_WATERMARK {
+            watermark
+        } else {
+            let mark = Mark(words.cursor.load(Ordering::Acquire));
+            mark.position(S::CURSOR_BITS, watermark, self.space.reach())
+        };
         hunt.mark = None;
-        let _ = hunt.pass(watermark, words.end(watermark).min(watermark.saturating_add(reach)));
+        let _ = hunt.pass(from, words.end(watermark).min(bound));
         if hunt.claimed.chain.len() > 0 {
             hit(Branch::FinalRescan);
             words.signal.fetch_and(!IDLE, Ordering::AcqRel);
@@ -359,7 +364,7 @@ impl<'a, S: Space + ?Sized> Part<'a, S> {
                 Err(Kept::Exhausted) => RevokeError::Exhausted,
                 Err(Kept::Not(unfinished)) => not(unfinished),
             },
-            Err(Elsewhere::Below) => RevokeError::Passed,
+            Err(Elsewhere::Passed) => RevokeError::Passed,
             Err(Elsewhere::Nowhere) => RevokeError::Unknown,
             Err(Elsewhere::Stale) => RevokeError::Stale,
         };

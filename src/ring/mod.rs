@@ -7,8 +7,9 @@
 use core::ops::ControlFlow;
 
 use crate::control::{Branch, Control, hit, weak};
-use crate::engine::{Space, Words};
-use crate::position::{Monotone, Pos, distance};
+use crate::engine::{Elsewhere, Evicted, Space, Words};
+use crate::error::{PutErrorKind, Stale};
+use crate::position::{Monotone, Pos, distance, expand};
 use crate::slot::{Lap, Phase, Place, Slot, Taken};
 use crate::sync::{NARROW, Word, const_unless_loom};
 use crate::window::{Sealed, Window};
@@ -257,6 +258,7 @@ impl<T> Space for Ring<[Slot<T>]> {
     type Pin = ();
 
     const CURSOR_BITS: u32 = Word::BITS / 2;
+    const LOOKS_FROM_WATERMARK: bool = true;
 
     #[inline(always)]
     fn words(&self) -> &Words {
@@ -265,6 +267,16 @@ impl<T> Space for Ring<[Slot<T>]> {
 
     #[inline(always)]
     fn pin(&self) {}
+
+    #[inline(always)]
+    fn bound(&self, watermark: Pos) -> Pos {
+        watermark + self.reach()
+    }
+
+    #[inline(always)]
+    fn stride(&self) -> u64 {
+        self.reach()
+    }
 
     #[inline(always)]
     fn reach(&self) -> u64 {
@@ -278,8 +290,8 @@ impl<T> Space for Ring<[Slot<T>]> {
     }
 
     #[inline(always)]
-    fn find<'p>(&'p self, pos: Pos, (): &'p ()) -> Option<Place<'p, T>> {
-        Some(self.place(pos))
+    fn find<'p>(&'p self, pos: Pos, (): &'p ()) -> Result<Place<'p, T>, Elsewhere> {
+        Ok(self.place(pos))
     }
 
     #[inline(always)]
@@ -336,9 +348,42 @@ impl<T> Space for Ring<[Slot<T>]> {
         }
     }
 
-    fn sweep(&self, first: Pos, mut visit: impl FnMut(&Slot<T>, Lap)) {
+    fn sweep(&self, first: Pos, (): &(), mut visit: impl FnMut(&Slot<T>, Lap) -> Evicted) {
         for (index, slot) in self.slots.iter().enumerate() {
             visit(slot, self.lap(first + index as u64));
         }
+    }
+
+    /// Slots stay where they are: nothing to do.
+    #[inline(always)]
+    unsafe fn released(&self, _: &Slot<T>, (): &()) {}
+
+    /// With the default seal, asking to put `pos` says that everything below has been put. When
+    /// the slide has ended at the end, nothing unfinished is left below it, so what lies between
+    /// may be sealed: the end is raised to `pos`, and the slide jumps there.
+    fn make_room(
+        &self,
+        pos: Pos,
+        (): &(),
+        mut raise: impl FnMut(Word) -> Result<bool, Stale>,
+    ) -> Result<(), PutErrorKind> {
+        let fits = |watermark| distance(self.bound(watermark), pos) < 0;
+        let at = self.slide(&());
+        if fits(at) {
+            return Ok(());
+        }
+        let callers_seal = self.words.callers_seal() && !weak(Control::JumpWithCallersSeal);
+        let end = self.words.end_word();
+        if callers_seal || weak(Control::NoJump) || expand(end, at) != at {
+            return Err(PutErrorKind::Full);
+        }
+        let at = if raise(end).map_err(|Stale| PutErrorKind::Stale)? {
+            hit(Branch::OwnJump);
+            self.words.flow.finish(0, 0);
+            self.slide(&())
+        } else {
+            self.words.watermark.load()
+        };
+        if fits(at) { Ok(()) } else { Err(PutErrorKind::Full) }
     }
 }
