@@ -341,7 +341,8 @@ impl<R: WindowRef, S: Shelf<Value<R>>> SharedLease<R, S> {
             let Some(state) = held.state.take() else { continue };
             match part.locate(held.offset, &pin) {
                 Ok(place) if place.slot.return_held(state) => {
-                    lowest = lowest.or(Some(place.pos));
+                    // Not always the first: `into_values` has turned the order round.
+                    lowest = Some(lowest.map_or(place.pos, |lowest| lowest.min(place.pos)));
                     returned += 1;
                 }
                 _ => gone += 1,
