@@ -373,7 +373,7 @@ impl<'a> Run<'a> {
     fn call(&mut self, call: &Call) {
         match *call {
             Call::Put(ahead, bytes) => self.put(self.near(ahead.into()), bytes),
-            Call::PutFar(ahead) => self.put(self.near(i64::from(ahead) * 37), 1),
+            Call::PutFar(ahead) => self.put(self.near(i64::from(ahead) * 31), 1),
             Call::PutBatch(ahead, len) => self.put_batch(self.near(ahead.into()), len),
             Call::Take(n) => self.take(n, false),
             Call::TakeShared(n) => self.take(n, true),
