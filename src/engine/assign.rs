@@ -1,7 +1,7 @@
 //! The life of an assignment: assign, close, what is left.
 
 use crate::control::{Control, weak};
-use crate::engine::{CLOSED, Evicted, Generation, IDLE, Part, Space};
+use crate::engine::{CLOSED, Evicted, Generation, IDLE, Part, Space, move_watermark};
 use crate::error::Stale;
 use crate::position::{Monotone, Pos, distance, expand, raise};
 use crate::slot::{Eviction, Taking};
@@ -55,7 +55,7 @@ pub(crate) fn assign<S: Space + ?Sized>(space: &S, start: u64) -> Generation {
     }
     evict(space, first, &pin);
     words.flow.finish(0, 0);
-    words.watermark.raise(first);
+    move_watermark(space, words.watermark.load(), first);
     space.slide(&pin);
     // A new idle period: the next message to become ready says so.
     words.signal.fetch_or(IDLE, Ordering::AcqRel);
@@ -81,7 +81,7 @@ fn drop_quietly<S: Space + ?Sized>(space: &S, first: Pos, pin: &S::Pin, value: S
     impl<S: Space + ?Sized> Drop for Rest<'_, S> {
         fn drop(&mut self) {
             evict(self.0, self.1, self.2);
-            self.0.words().watermark.raise(self.1);
+            move_watermark(self.0, self.0.words().watermark.load(), self.1);
         }
     }
     let rest = Rest(space, first, pin);

@@ -58,7 +58,8 @@ impl Words {
                 end: Padded(AtomicWord::new(at as Word)),
                 // Assignments begin beyond it, so no handle matches it.
                 generation: Padded(AtomicWord::new(at as Word)),
-                cursor: Padded(AtomicWord::new(0)),
+                // Its position bits are right; what lies above them is as good a version as any.
+                cursor: Padded(AtomicWord::new(at as Word)),
                 seal: AtomicWord::new(at as Word),
                 callers_seal,
                 flow: Flow::new(),
@@ -186,6 +187,41 @@ pub trait Space {
     /// The caller was that lease; it has released the slot once, and does not touch it again.
     #[doc(hidden)]
     unsafe fn released(&self, slot: &Slot<Self::Value>, pin: &Self::Pin);
+}
+
+/// Moves the watermark from where it was read to at least `to`; where it then is.
+///
+/// The position bits of the cursor tell positions apart only near the watermark, and takes keep
+/// it there. But a window that is worked on by number takes nothing, and jumps and assignments go
+/// far: left behind by all that its bits can tell, the cursor would read as a position ahead, and
+/// a take would pass over messages that are ready. So whoever moves the watermark into another
+/// quarter of that range takes the cursor along.
+#[inline(always)]
+pub(crate) fn move_watermark<S: Space + ?Sized>(space: &S, from: Pos, to: Pos) -> Pos {
+    if (from ^ to) >> (S::CURSOR_BITS - 2) != 0 {
+        carry_cursor(space, from, to);
+    }
+    space.words().watermark.raise(to)
+}
+
+/// Raises the cursor to `to`, below which everything is finished, before the watermark goes
+/// there: afterwards a take could read the old one as ahead. Keeps the version: nothing became
+/// ready.
+#[cold]
+fn carry_cursor<S: Space + ?Sized>(space: &S, from: Pos, to: Pos) {
+    let cursor = &space.words().cursor;
+    let mut seen = cursor.load(Ordering::Acquire);
+    loop {
+        let mark = Mark(seen);
+        if mark.position(S::CURSOR_BITS, from, space.reach()) >= to {
+            return;
+        }
+        let carried = mark.moved(S::CURSOR_BITS, to);
+        match cursor.compare_exchange(seen, carried.0, Ordering::AcqRel, Ordering::Acquire) {
+            Ok(_) => return,
+            Err(other) => seen = other,
+        }
+    }
 }
 
 /// One generation: which offset its first position has.

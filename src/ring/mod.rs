@@ -7,7 +7,7 @@
 use core::ops::ControlFlow;
 
 use crate::control::{Branch, Control, hit, weak};
-use crate::engine::{Elsewhere, Evicted, Space, Words};
+use crate::engine::{Elsewhere, Evicted, Space, Words, move_watermark};
 use crate::error::{PutErrorKind, Stale};
 use crate::position::{Monotone, Pos, distance, expand};
 use crate::slot::{Lap, Phase, Place, Slot, Taken};
@@ -341,7 +341,7 @@ impl<T> Space for Ring<[Slot<T>]> {
             if pos == watermark {
                 return watermark;
             }
-            let at = self.words.watermark.raise(pos);
+            let at = move_watermark(self, watermark, pos);
             if !jump {
                 return at;
             }
