@@ -10,6 +10,8 @@ extern crate alloc;
 #[cfg(feature = "std")]
 extern crate std;
 
+#[cfg(all(feature = "std", not(loom), not(inflight_word32)))]
+mod adapter;
 mod assignment;
 mod control;
 mod engine;
@@ -23,6 +25,13 @@ mod shared;
 mod slot;
 mod sync;
 mod window;
+
+/// The whole consumer over the windows: threads, clocks and files. See [`Consumer`](consumer::Consumer).
+#[cfg(all(feature = "std", not(loom), not(inflight_word32)))]
+pub mod consumer {
+    #[doc(inline)]
+    pub use crate::adapter::*;
+}
 
 pub use assignment::{Assignment, At};
 pub use error::{

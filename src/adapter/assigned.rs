@@ -1,0 +1,236 @@
+//! One partition of the consumer: its window, what may be admitted to it, and the place where its
+//! puller waits for room, for news, or for a deadline.
+
+use std::string::{String, ToString};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
+use std::time::Instant;
+
+use super::limits::Limits;
+use super::source::Partition;
+use crate::assignment::Assignment;
+use crate::window::Window;
+
+/// What a puller that is at a limit waits for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Need {
+    /// Room for so many messages ...
+    pub(crate) count: usize,
+    /// ... of so many bytes ...
+    pub(crate) bytes: u64,
+    /// ... below this offset.
+    pub(crate) end: u64,
+}
+
+/// What may be admitted now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Room {
+    pub(crate) count: usize,
+    pub(crate) bytes: u64,
+    /// Offsets below this.
+    pub(crate) end: u64,
+    /// Nothing is unfinished: one message may be admitted whatever its size and offset.
+    pub(crate) empty: bool,
+}
+
+impl Room {
+    fn has(&self, need: Need) -> bool {
+        let fits = self.count >= need.count && self.bytes >= need.bytes && self.end >= need.end;
+        fits || self.empty
+    }
+}
+
+/// What a wait of the puller ended with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Woken {
+    /// What it waited for.
+    Go,
+    /// The intake is stopped.
+    Stop,
+}
+
+#[derive(Debug, Default)]
+struct Gate {
+    /// Bells rung so far.
+    news: u64,
+    stopped: bool,
+    /// Set while the puller waits for room.
+    need: Need,
+}
+
+/// A partition while it is assigned to this consumer.
+pub(crate) struct Assigned<W: Window> {
+    pub(crate) partition: Partition,
+    pub(crate) window: Arc<W>,
+    pub(crate) limits: Limits,
+    assignment: RwLock<Assignment<Arc<W>>>,
+    gate: Mutex<Gate>,
+    opened: Condvar,
+    /// The puller waits for room, or is about to.
+    throttled: AtomicBool,
+    /// The last pull found nothing beyond the end of the window.
+    pub(crate) at_tail: AtomicBool,
+    pub(crate) counts: Counts,
+    last_error: Mutex<Option<String>>,
+}
+
+/// What has happened to a partition since the start.
+#[derive(Debug, Default)]
+pub(crate) struct Counts {
+    pub(crate) finished: AtomicU64,
+    pub(crate) retried: AtomicU64,
+    pub(crate) given_up: AtomicU64,
+    pub(crate) panics: AtomicU64,
+    pub(crate) pulls: AtomicU64,
+    pub(crate) pull_errors: AtomicU64,
+    pub(crate) resets: AtomicU64,
+}
+
+/// Counts what has happened; only shown to people.
+pub(crate) fn count(counter: &AtomicU64, n: usize) {
+    counter.fetch_add(n as u64, Ordering::Relaxed);
+}
+
+impl<W: Window> Assigned<W> {
+    pub(crate) fn new(partition: Partition, window: Arc<W>, start: u64, limits: Limits) -> Self {
+        let assignment = RwLock::new(window.assign_owned(start));
+        Self {
+            partition,
+            window,
+            limits,
+            assignment,
+            gate: Mutex::default(),
+            opened: Condvar::new(),
+            throttled: AtomicBool::new(false),
+            at_tail: AtomicBool::new(false),
+            counts: Counts::default(),
+            last_error: Mutex::default(),
+        }
+    }
+
+    /// The assignment in force.
+    pub(crate) fn assignment(&self) -> Assignment<Arc<W>> {
+        self.assignment.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Begins anew at an offset: everything of the old assignment is over.
+    pub(crate) fn reassign(&self, start: u64) -> Assignment<Arc<W>> {
+        let mut assignment = self.assignment.write().unwrap_or_else(PoisonError::into_inner);
+        *assignment = self.window.assign_owned(start);
+        assignment.clone()
+    }
+
+    /// What may be admitted, seen from the one puller: others only make more room.
+    pub(crate) fn room(&self, part: &Assignment<Arc<W>>) -> Room {
+        // The watermark first: one that has moved since allows less than there is.
+        let watermark = part.watermark().map_or(0, |next| next.get());
+        let usage = self.window.usage();
+        Room {
+            count: self.limits.count.saturating_sub(usage.count),
+            bytes: self.limits.bytes.saturating_sub(usage.bytes),
+            end: watermark.saturating_add(self.limits.span),
+            empty: usage.count == 0,
+        }
+    }
+
+    fn gate(&self) -> MutexGuard<'_, Gate> {
+        self.gate.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until there is room.
+    pub(crate) fn wait_for_room(&self, part: &Assignment<Arc<W>>, need: Need) -> Woken {
+        let mut gate = self.gate();
+        gate.need = need;
+        self.throttled.store(true, Ordering::Relaxed);
+        // Pairs with the fence in `made_room`: either this sees what was finished, or the
+        // finisher sees that somebody waits.
+        fence(Ordering::SeqCst);
+        let woken = loop {
+            if gate.stopped {
+                break Woken::Stop;
+            }
+            if self.room(part).has(need) {
+                break Woken::Go;
+            }
+            gate = self.opened.wait(gate).unwrap_or_else(PoisonError::into_inner);
+        };
+        self.throttled.store(false, Ordering::Relaxed);
+        woken
+    }
+
+    /// Something may have been finished: wakes the puller if it waits for room and has it now.
+    pub(crate) fn made_room(&self) {
+        fence(Ordering::SeqCst);
+        if self.throttled.load(Ordering::Relaxed) {
+            // The lock: a puller that has looked for room is then waiting, and hears.
+            let gate = self.gate();
+            if self.room(&self.assignment()).has(gate.need) {
+                self.opened.notify_one();
+            }
+        }
+    }
+
+    /// How often the bell was rung; to be asked before the pull that may find nothing.
+    pub(crate) fn news(&self) -> u64 {
+        self.gate().news
+    }
+
+    /// The bell.
+    pub(crate) fn ring(&self) {
+        self.gate().news += 1;
+        self.opened.notify_one();
+    }
+
+    /// Waits until the bell was rung since it was `seen`, or until the deadline.
+    pub(crate) fn wait_for_news(&self, seen: u64, until: Option<Instant>) -> Woken {
+        self.wait(until, |gate| gate.news != seen)
+    }
+
+    /// Waits for a deadline.
+    pub(crate) fn wait_until(&self, until: Instant) -> Woken {
+        self.wait(Some(until), |_| false)
+    }
+
+    fn wait(&self, until: Option<Instant>, done: impl Fn(&Gate) -> bool) -> Woken {
+        let mut gate = self.gate();
+        loop {
+            if gate.stopped {
+                return Woken::Stop;
+            }
+            let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+            if done(&gate) || left.is_some_and(|left| left.is_zero()) {
+                return Woken::Go;
+            }
+            gate = match left {
+                None => self.opened.wait(gate).unwrap_or_else(PoisonError::into_inner),
+                Some(left) => {
+                    self.opened.wait_timeout(gate, left).unwrap_or_else(PoisonError::into_inner).0
+                }
+            };
+        }
+    }
+
+    /// No more pulls begin.
+    pub(crate) fn stop_intake(&self) {
+        self.gate().stopped = true;
+        self.opened.notify_one();
+    }
+
+    pub(crate) fn intake_stopped(&self) -> bool {
+        self.gate().stopped
+    }
+
+    /// Is everything that the log had when it was last asked finished?
+    pub(crate) fn caught_up(&self) -> bool {
+        self.at_tail.load(Ordering::Acquire) && self.window.is_empty()
+    }
+
+    pub(crate) fn fault(&self, error: &dyn std::fmt::Display) {
+        count(&self.counts.pull_errors, 1);
+        *self.last_error.lock().unwrap_or_else(PoisonError::into_inner) = Some(error.to_string());
+    }
+
+    pub(crate) fn last_error(&self) -> Option<String> {
+        self.last_error.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}

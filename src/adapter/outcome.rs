@@ -1,0 +1,152 @@
+//! What a handler is given, and what it answers. How long a retry waits.
+
+use std::fmt;
+use std::time::Duration;
+use std::vec::Vec;
+
+use crate::shared::Held;
+
+/// Messages of one partition for a handler to deal with, ascending.
+pub struct Batch<'a, T> {
+    partition: &'a str,
+    messages: &'a [Held<T>],
+}
+
+impl<'a, T> Batch<'a, T> {
+    pub(crate) fn new(partition: &'a str, messages: &'a [Held<T>]) -> Self {
+        Self { partition, messages }
+    }
+
+    /// The name of the partition.
+    pub fn partition(&self) -> &'a str {
+        self.partition
+    }
+
+    /// The messages, each with its offset and how often it was delivered. At least one.
+    pub fn messages(&self) -> &'a [Held<T>] {
+        self.messages
+    }
+
+    /// The messages with their offsets.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = (u64, &'a T)> + use<'a, T> {
+        self.messages.iter().map(|held| (held.offset(), held.value()))
+    }
+
+    /// How many messages.
+    #[allow(clippy::len_without_is_empty)] // never empty
+    pub fn len(&self) -> usize {
+        self.messages.len()
+    }
+
+    /// Asks `handle` about each message in turn. When that panics, all messages of the batch are
+    /// retried, those it has dealt with too.
+    pub fn each(&self, handle: impl FnMut(&Held<T>) -> Verdict) -> Outcome {
+        Outcome::Each(self.messages.iter().map(handle).collect())
+    }
+}
+
+impl<T> fmt::Debug for Batch<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Batch")
+            .field("partition", &self.partition)
+            .field("offsets", &self.messages.iter().map(Held::offset).collect::<Vec<_>>())
+            .finish()
+    }
+}
+
+/// What became of one message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Verdict {
+    /// Dealt with: it is finished. RocketMQ: `CONSUME_SUCCESS`.
+    Done,
+    /// Not now: again after the back-off. RocketMQ: `RECONSUME_LATER`.
+    Retry,
+    /// Again after this delay.
+    RetryAfter(Duration),
+}
+
+impl<E> From<Result<(), E>> for Verdict {
+    fn from(result: Result<(), E>) -> Self {
+        if result.is_ok() { Self::Done } else { Self::Retry }
+    }
+}
+
+/// What became of a batch. Any subset may have succeeded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Outcome {
+    /// All done.
+    Done,
+    /// All again after the back-off.
+    Retry,
+    /// All again after this delay.
+    RetryAfter(Duration),
+    /// One verdict for each message, in the batch's order. Messages without one are retried.
+    Each(Vec<Verdict>),
+}
+
+impl Outcome {
+    pub(crate) fn verdict(&self, index: usize) -> Verdict {
+        match self {
+            Self::Done => Verdict::Done,
+            Self::Retry => Verdict::Retry,
+            Self::RetryAfter(delay) => Verdict::RetryAfter(*delay),
+            Self::Each(verdicts) => verdicts.get(index).copied().unwrap_or(Verdict::Retry),
+        }
+    }
+}
+
+impl From<Verdict> for Outcome {
+    fn from(verdict: Verdict) -> Self {
+        match verdict {
+            Verdict::Done => Self::Done,
+            Verdict::Retry => Self::Retry,
+            Verdict::RetryAfter(delay) => Self::RetryAfter(delay),
+        }
+    }
+}
+
+impl<E> From<Result<(), E>> for Outcome {
+    fn from(result: Result<(), E>) -> Self {
+        Verdict::from(result).into()
+    }
+}
+
+/// How long a failed message waits: doubled with every delivery, up to a longest wait.
+///
+/// Default 1 s, at most 60 s. RocketMQ: `suspendCurrentQueueTimeMillis` and the delay levels.
+///
+/// ```
+/// use std::time::Duration;
+/// use inflight::consumer::Backoff;
+///
+/// let backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(1));
+/// assert_eq!(backoff.after(1), Duration::from_millis(100));
+/// assert_eq!(backoff.after(3), Duration::from_millis(400));
+/// assert_eq!(backoff.after(1000), Duration::from_secs(1));
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Backoff {
+    first: Duration,
+    longest: Duration,
+}
+
+impl Default for Backoff {
+    fn default() -> Self {
+        Self::new(Duration::from_secs(1), Duration::from_secs(60))
+    }
+}
+
+impl Backoff {
+    /// Waits `first` after the first failure, and never longer than `longest`.
+    pub const fn new(first: Duration, longest: Duration) -> Self {
+        Self { first, longest }
+    }
+
+    /// The wait of a message that failed in its `deliveries`th delivery, counted from 1.
+    pub fn after(&self, deliveries: u32) -> Duration {
+        let doublings = deliveries.saturating_sub(1).min(31);
+        self.first.saturating_mul(1 << doublings).min(self.longest)
+    }
+}
