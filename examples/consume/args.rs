@@ -1,0 +1,85 @@
+//! The command line.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Parser;
+
+use crate::faults::Faults;
+
+/// Consumes files, or a log that it makes itself, and proves that no line was lost.
+#[derive(Debug, Parser)]
+#[command(name = "consume")]
+pub struct Args {
+    /// Files to consume, one partition each, one message a line. Without any, an embedded log is
+    /// made, and failures and panics are planted.
+    pub files: Vec<PathBuf>,
+    /// Messages of the embedded log, over all partitions.
+    #[arg(long, default_value_t = 200_000)]
+    pub messages: u64,
+    /// Partitions of the embedded log.
+    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u64).range(1..=1024))]
+    pub partitions: u64,
+    /// Worker threads.
+    #[arg(long, default_value_t = 8, value_parser = parse_workers)]
+    pub workers: usize,
+    /// Messages of one handler call, 1 to 1024.
+    #[arg(long, default_value_t = 32, value_parser = parse_batch)]
+    pub batch: usize,
+    /// How often a message fails and is retried, 0 to 1 [default: 0.01; with files 0].
+    #[arg(long, value_parser = parse_rate)]
+    pub fail_rate: Option<f64>,
+    /// How often a handler panics at a message, 0 to 1 [default: 0.001; with files 0].
+    #[arg(long, value_parser = parse_rate)]
+    pub panic_rate: Option<f64>,
+    /// How often a handler takes 5 ms over a message, 0 to 1 [default: 0.0001; with files 0].
+    #[arg(long, value_parser = parse_rate)]
+    pub slow_rate: Option<f64>,
+    /// Folder for offsets, ledger and embedded log; the next run with the same one goes on where
+    /// this one ended. Without it a temporary folder, removed at the end.
+    #[arg(long, value_name = "DIR")]
+    pub state: Option<PathBuf>,
+    /// Seed of the embedded log and of the faults.
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+    /// Nothing on stdout but the JSON object.
+    #[arg(long)]
+    pub json: bool,
+    /// No progress on stderr.
+    #[arg(long)]
+    pub quiet: bool,
+}
+
+impl Args {
+    /// What the embedded log is made from.
+    pub fn embedded_identity(&self) -> String {
+        format!("embedded {} {} {}\n", self.messages, self.partitions, self.seed)
+    }
+
+    pub fn faults(&self) -> Faults {
+        let embedded = self.files.is_empty();
+        let rate =
+            |given: Option<f64>, default| given.unwrap_or(if embedded { default } else { 0.0 });
+        Faults::new(
+            self.seed,
+            rate(self.fail_rate, 0.01),
+            rate(self.panic_rate, 0.001),
+            rate(self.slow_rate, 0.0001),
+            Duration::from_millis(5),
+        )
+    }
+}
+
+fn parse_rate(text: &str) -> Result<f64, String> {
+    let rate: f64 = text.parse().map_err(|_| "not a number".to_string())?;
+    // At 1 no message would ever be finished.
+    if (0.0..1.0).contains(&rate) { Ok(rate) } else { Err("not from 0 to below 1".into()) }
+}
+
+fn parse_workers(text: &str) -> Result<usize, String> {
+    text.parse().ok().filter(|n| (1..=1024).contains(n)).ok_or("not from 1 to 1024".into())
+}
+
+fn parse_batch(text: &str) -> Result<usize, String> {
+    text.parse().ok().filter(|n| (1..=1024).contains(n)).ok_or("not from 1 to 1024".into())
+}

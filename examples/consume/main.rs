@@ -1,0 +1,169 @@
+//! The main job on one machine: consumes files, or a log that it makes itself, with a pool of
+//! workers that fail, panic and dawdle on demand, and proves from a ledger that nothing was lost.
+//!
+//! ```text
+//! cargo run --release --example consume
+//! cargo run --release --example consume -- /var/log/syslog /var/log/dpkg.log
+//! cargo run --release --example consume -- --state run --messages 1000000   # kill -9 it, and again
+//! ```
+//!
+//! The last line of stdout is a JSON object. Exit status: 0 when nothing was lost and every
+//! partition is consumed to its end; 1 when not; 2 when it could not start (a file that cannot be
+//! read, a state folder of other inputs); 3 when it was interrupted with something left.
+
+mod args;
+mod display;
+mod faults;
+mod judge;
+mod ledger;
+mod log;
+mod state;
+
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use clap::Parser;
+use inflight::RingWindow;
+use inflight::consumer::{Backoff, Batch, Consumer, FileStore, Limits, OffsetStore, Outcome};
+
+use args::Args;
+use faults::{Fate, Faults};
+use ledger::Ledgers;
+use log::{Line, Log};
+use state::State;
+
+/// What went wrong, in a sentence.
+type Failure = Box<dyn std::error::Error + Send + Sync>;
+
+/// Messages of one partition in flight; the span of a partition is at most twice as much.
+const COUNT: usize = 4096;
+/// Watermarks are published so often: a restart repeats what was handled since.
+const PUBLISH: Duration = Duration::from_millis(50);
+/// How long an interrupted run waits for what is in flight.
+const DRAIN: Duration = Duration::from_secs(10);
+/// How often the progress is drawn.
+const FRAME: Duration = Duration::from_millis(100);
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    faults::silence_planted_panics();
+    let prepared = prepare(&args);
+    let (state, log) = match prepared {
+        Ok(prepared) => prepared,
+        Err(failure) => {
+            eprintln!("consume: {failure}");
+            return ExitCode::from(2);
+        }
+    };
+    match consume(&args, &state, Arc::new(log)) {
+        Ok(status) => status,
+        Err(failure) => {
+            eprintln!("consume: {failure}");
+            ExitCode::from(1)
+        }
+    }
+}
+
+/// Opens inputs and state. Nothing is made before all files named are known to be readable.
+fn prepare(args: &Args) -> Result<(State, Log), Failure> {
+    if args.files.is_empty() {
+        let state = State::open(args.state.as_deref(), &args.embedded_identity())?;
+        let log = Log::embedded(&state.folder.join("log"), args)?;
+        Ok((state, log))
+    } else {
+        let log = Log::open(&args.files)?;
+        let state = State::open(args.state.as_deref(), &log.identity())?;
+        Ok((state, log))
+    }
+}
+
+fn consume(args: &Args, state: &State, log: Arc<Log>) -> Result<ExitCode, Failure> {
+    let store = Arc::new(FileStore::open(state.folder.join("offsets"))?);
+    for partition in log.partitions() {
+        let stored = store.load(&partition.name)?.unwrap_or(0);
+        if stored > partition.lines {
+            let (name, lines) = (&partition.name, partition.lines);
+            return Err(format!("{name} has {lines} lines, but {stored} were consumed").into());
+        }
+    }
+    let names: Vec<_> = log.partitions().iter().map(|partition| partition.name.clone()).collect();
+    let ledgers = Arc::new(Ledgers::open(&state.folder.join("ledger"), &names)?);
+    let before = judge::handlings(&state.folder.join("ledger"), names.len())?;
+    let interrupted = Arc::new(AtomicBool::new(false));
+    let seen = Arc::clone(&interrupted);
+    ctrlc::set_handler(move || {
+        // A second time: at once.
+        if seen.swap(true, Ordering::Relaxed) {
+            std::process::exit(130);
+        }
+    })?;
+
+    let started = Instant::now();
+    let written = Arc::clone(&ledgers);
+    let faults = args.faults();
+    let consumer = Consumer::builder(Arc::clone(&log), Arc::clone(&store))
+        .window(|_| RingWindow::<_, { 2 * COUNT }>::boxed())
+        .workers(args.workers)
+        .batch(args.batch)
+        .pull_batch(512)
+        .limits(Limits::default().count(COUNT).span(2 * COUNT as u64))
+        .backoff(Backoff::new(Duration::from_millis(1), Duration::from_millis(100)))
+        .publish_every(PUBLISH)
+        .concurrent(move |batch: &Batch<Line>| handle(batch, &faults, &written))
+        .start()?;
+
+    let mut display = display::Display::new(&log, args.quiet);
+    let mut caught_up = false;
+    while !caught_up && !interrupted.load(Ordering::Relaxed) {
+        if let Some(failure) = ledgers.failure() {
+            return Err(format!("the ledger could not be written: {failure}").into());
+        }
+        caught_up = consumer.wait_caught_up(FRAME);
+        display.draw(&consumer.progress());
+    }
+    if !caught_up {
+        consumer.drain(DRAIN);
+    }
+    let report = consumer.shutdown(DRAIN)?;
+    display.finish();
+
+    let seconds = started.elapsed().as_secs_f64();
+    let verdict = judge::judge(&log, &report, before, &state.folder.join("ledger"), seconds)?;
+    if !args.json {
+        verdict.print_for_people();
+    }
+    println!("{}", serde_json::to_string(&verdict)?);
+    Ok(ExitCode::from(verdict.status(interrupted.load(Ordering::Relaxed))))
+}
+
+/// The work: reads each line of the batch, unless a fault is planted there. What was handled is in
+/// the ledger before the batch is committed.
+fn handle(batch: &Batch<Line>, faults: &Faults, ledgers: &Ledgers) -> Outcome {
+    let mut entries = ledgers.entries(batch.partition());
+    let mut panicking = None;
+    let mut failed = false;
+    let outcome = batch.each(|message| {
+        let fate = faults.fate(batch.partition(), message.offset(), message.deliveries());
+        match fate {
+            Fate::Panic => panicking = panicking.or(Some(message.offset())),
+            Fate::Slow => std::thread::sleep(faults.slowness),
+            Fate::Fail | Fate::Fine => {}
+        }
+        if fate == Fate::Fail {
+            failed = true;
+            entries.failed(message.offset());
+            return Err::<(), ()>(()).into();
+        }
+        std::hint::black_box(message.value().checksum());
+        entries.handled(message.offset());
+        Ok::<(), ()>(()).into()
+    });
+    if let Some(offset) = panicking {
+        // Nothing of this batch counts as handled: all of it is retried.
+        ledgers.panicked(batch.partition(), offset, batch.len());
+        faults::panic();
+    }
+    if entries.write() { if failed { outcome } else { Outcome::Done } } else { Outcome::Retry }
+}
