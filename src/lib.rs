@@ -1,5 +1,147 @@
 //! The in-flight window of a log consumer: which messages are waiting, held and finished, and
 //! the one offset that is safe to persist, lock-free and without an allocator.
+//!
+//! A consumer of a partitioned log pulls messages in offset order, hands them to several workers,
+//! and gets completions back in any order. A [`RingWindow`] knows at every moment which messages
+//! are in flight, and the **watermark**: everything below it is finished.
+//!
+//! ```
+//! use inflight::{RingWindow, Window};
+//!
+//! // In a static, made by the compiler: no allocator, no set-up.
+//! static WINDOW: RingWindow<&str, 256> = RingWindow::new();
+//!
+//! // One assignment of the partition, from the offset that was persisted.
+//! let part = WINDOW.assign(100);
+//! part.put(100, "a")?;
+//! part.put(101, "b")?;
+//! part.put(102, "c")?;
+//!
+//! // A worker takes the lowest two. Dropped without a word, the lease gives them back.
+//! let lease = part.take(2)?;
+//! // An acknowledgement comes by number, before the others.
+//! assert_eq!(part.remove(102)?.get(), 100);
+//! // Now everything below 103 is finished: persist that.
+//! assert_eq!(lease.commit()?.next.get(), 103);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # Words
+//!
+//! | word | meaning |
+//! |---|---|
+//! | offset | position of a message in its log; every "next" offset is exclusive |
+//! | put, take | admit a message; claim the lowest ready ones by a lease |
+//! | lease | a claim: committed, rolled back, or dropped, which rolls back. [`Lease`] lends messages in place; [`SharedLease`] holds clones, and its messages can be taken away |
+//! | detach | end a lease and leave its messages held, to be removed by number or revoked |
+//! | remove | finish one offset by number |
+//! | revoke | take a held message from whoever holds it |
+//! | watermark | everything below it is finished; never goes back while an assignment lasts |
+//! | end, span | the highest offset admitted, plus one; the distance from the watermark to it |
+//! | seal | close an offset that was never admitted, so that a late put for it is refused |
+//! | assignment | the handle of one generation; the last one wins, calls of older ones answer [`Stale`] |
+//!
+//! # Features
+//!
+//! | feature | gives |
+//! |---|---|
+//! | `std` (default) | the consumer: threads, clocks, files; brings `alloc` |
+//! | `alloc` | owned assignments, shared leases of any size |
+//! | `portable-atomic` | atomics by that crate, for targets without compare-exchange |
+//! | `critical-section` | those by the critical section that your target's crate provides |
+//!
+//! With none of them (`default-features = false`) the core needs only `core`.
+//!
+//! # What each method costs
+//!
+//! *n*: messages of the call, *N*: capacity, *d*: offsets between the watermark and the end.
+//! *Slide*: moves the watermark over what is finished; each offset is passed once, so it costs
+//! O(1) a message, and O(*N*) at most in one call. *Lock-free*: a stopped thread or an
+//! interrupted context never makes another wait; a call retries a step only when another call
+//! completed one. *Wait-free*: a fixed number of steps. On 32-bit targets reading the watermark
+//! is lock-free instead (two words, read again when they were moved in between). On targets
+//! where `critical-section` does the compare-exchanges all of this holds between those sections,
+//! each of which is one load, compare and store.
+//!
+//! Orderings: *acquire* is loads alone. *AcqRel* is compare-exchanges and other
+//! read-modify-writes that acquire and release, after acquire loads. No call needs `SeqCst`, and
+//! no call has a fence. What a call tells you happens before what you do with it: a message taken
+//! was put before, and every message below a watermark was finished before it.
+//!
+//! ## Window
+//!
+//! | method | cost | ordering | progress | allocates |
+//! |---|---|---|---|---|
+//! | `capacity` | O(1) | none | wait-free | no |
+//! | `assign` | O(*N*) | AcqRel | lock-free | no |
+//! | `assign_owned` | O(*N*) | AcqRel | lock-free | no, it clones the `Arc` |
+//! | `count`, `bytes`, `usage`, `is_empty` | O(1) | acquire | wait-free | no |
+//! | `span` | O(1) | acquire | wait-free | no |
+//! | `drain_next` | O(1) and the slide | alone with the window | wait-free | no |
+//! | `drain` | O(1), each step as `drain_next` | alone with the window | wait-free | no |
+//!
+//! ## Assignment
+//!
+//! | method | cost | ordering | progress | allocates |
+//! |---|---|---|---|---|
+//! | `window` | O(1) | none | wait-free | no |
+//! | `put`, `put_sized` | O(1); when full, a slide | AcqRel | lock-free | no |
+//! | `put_batch`, `put_batch_sized` | O(*n*); when full, a slide | AcqRel, three words once for up to 64 messages | lock-free | no |
+//! | `take` | O(*n* + what lies between), O(*d*) when nothing is ready | AcqRel | lock-free | no |
+//! | `take_shared` | as `take`, and *n* clones | AcqRel | lock-free | once, for *n* clones |
+//! | `take_shared_in` | as `take`, and *n* clones | AcqRel | lock-free | no |
+//! | `at` | O(1) | none | wait-free | no |
+//! | `remove` | O(1) and the slide | AcqRel | lock-free | no |
+//! | `remove_batch`, `remove_each` | O(*n*) and one slide | AcqRel | lock-free | no |
+//! | `watermark` | O(1) | acquire | wait-free | no |
+//! | `min_offset` | the slide | AcqRel | lock-free | no |
+//! | `advance_to` | the slide, O(*N*) when far | AcqRel | lock-free | no |
+//! | `end`, `span`, `backlog` | O(1) | acquire | wait-free | no |
+//! | `close` | O(1) | AcqRel | wait-free | no |
+//! | `head` | the slide | AcqRel | lock-free | no |
+//! | `pending`, `stalled` | O(*d*) in all, as it is iterated | acquire | wait-free a step | no |
+//!
+//! ## At
+//!
+//! | method | cost | ordering | progress | allocates |
+//! |---|---|---|---|---|
+//! | `take` | as of the assignment | AcqRel | lock-free | no |
+//! | `take_shared` | as of the assignment | AcqRel | lock-free | once, for *n* clones |
+//! | `take_shared_in` | as of the assignment | AcqRel | lock-free | no |
+//! | `revoke` | O(1) | AcqRel | lock-free | no |
+//!
+//! ## Lease
+//!
+//! | method | cost | ordering | progress | allocates |
+//! |---|---|---|---|---|
+//! | `len`, `is_empty` | O(1) | none | wait-free | no |
+//! | `iter`, `messages` | O(*n*) in all | none | wait-free | no |
+//! | `commit` | O(*n*) and one slide | AcqRel | lock-free | no |
+//! | `commit_only` | O(*n*) when the offsets ascend, O(*n*²) at worst, and one slide | AcqRel | lock-free | no |
+//! | `commit_where` | O(*n*) and one slide | AcqRel | lock-free | no |
+//! | `finish` | O(*n*) and the slide | AcqRel | lock-free | no |
+//! | `rollback` | O(*n*) | AcqRel | lock-free | no |
+//! | `detach` | O(*n*) | AcqRel | lock-free | no |
+//! | `into_values` | O(1) and the slide, each message | AcqRel | lock-free | no |
+//! | `touch` | O(*n*) | relaxed stores | wait-free | no |
+//!
+//! Dropping a lease costs what `rollback` does.
+//!
+//! ## SharedLease
+//!
+//! | method | cost | ordering | progress | allocates |
+//! |---|---|---|---|---|
+//! | `len`, `is_empty` | O(1) | none | wait-free | no |
+//! | `iter`, `messages` | O(*n*) in all | none | wait-free | no |
+//! | `commit` | O(*n*) and one slide | AcqRel | lock-free | no |
+//! | `commit_only` | O(*n* log *n*) and one slide | AcqRel | lock-free | no |
+//! | `commit_where` | O(*n*) and one slide | AcqRel | lock-free | no |
+//! | `finish` | O(*n*) and the slide | AcqRel | lock-free | no |
+//! | `rollback` | O(*n*) | AcqRel | lock-free | no |
+//! | `split` | O(*n*), and O(*n*) for each taken out; no access to the window | none | wait-free | with `alloc`, as it fills |
+//! | `detach` | O(*n*), no access to the window | none | wait-free | no |
+//! | `into_values` | O(1) and the slide, each message | AcqRel | lock-free | no |
+//! | `touch` | O(*n*) | acquire, relaxed stores | wait-free | no |
 #![no_std]
 // The word is 32 or 64 bits wide: a conversion that is useless here is needed there.
 #![allow(clippy::useless_conversion, clippy::unnecessary_cast)]
