@@ -168,6 +168,11 @@ mod slot;
 mod sync;
 mod window;
 
+/// The README's example runs with the others.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+pub struct Readme;
+
 /// The whole consumer over the windows: threads, clocks and files. See [`Consumer`](consumer::Consumer).
 #[cfg(all(feature = "std", not(loom), not(inflight_word32)))]
 pub mod consumer {
