@@ -93,6 +93,28 @@ pub enum Control {
     LowFirst,
     /// The idle mark of a dry take does not meet the puts.
     SignalRelaxed,
+    /// The mark of a frozen link is not looked at.
+    FrozenIgnored,
+    /// A block is linked in by a relaxed exchange.
+    LinkRelaxed,
+    /// A block is freed by whoever leaves it, not by the last.
+    NoLastReference,
+    /// A call goes on from a block that was passed.
+    ThroughPassed,
+    /// A block's entry is written after its inserter's reference was dropped.
+    EntryAfterReference,
+    /// A block leaves an upper level with its link there not frozen.
+    UpperNotFrozen,
+    /// The front moves before the watermark.
+    FrontBeforeWatermark,
+    /// A block is passed although its successor lies above the seal.
+    FreezeEarly,
+    /// A new chunk does not inherit what was sealed.
+    ChunkForgetsSeal,
+    /// A chunk's pointer is stored plainly.
+    ChunkByStore,
+    /// A chunk is given back with a slot that is being filled.
+    GivenBackFilling,
 }
 
 /// One branch that models must be seen to reach.
@@ -129,6 +151,14 @@ pub enum Branch {
     WentIdle,
     /// Somebody claimed the idle mark.
     Dispatched,
+    /// A put found the gap that it belongs in frozen.
+    GapFrozen,
+    /// A party was the last to leave a block.
+    LastReference,
+    /// A passed block had to wait for leases of an ended assignment.
+    Orphaned,
+    /// A chunk was given back before its block was passed.
+    ChunkGivenBack,
 }
 
 #[cfg(not(loom))]

@@ -164,6 +164,8 @@ mod look;
 mod position;
 mod ring;
 mod shared;
+#[cfg(any(all(loom, feature = "alloc"), all(feature = "std", target_has_atomic = "ptr")))]
+mod skiplist;
 mod slot;
 mod sync;
 mod window;
@@ -192,6 +194,8 @@ pub use ring::RingWindow;
 pub use shared::{
     Held, Iter as SharedIter, SharedLease, SharedLeaseIn, Shelf, Values as SharedValues,
 };
+#[cfg(any(all(loom, feature = "alloc"), all(feature = "std", target_has_atomic = "ptr")))]
+pub use skiplist::SkipWindow;
 pub use window::{Drain, Value, Window, WindowRef};
 
 /// For the models: controls, branch counters, parts of the core by themselves.
@@ -199,6 +203,8 @@ pub use window::{Drain, Value, Window, WindowRef};
 #[doc(hidden)]
 pub mod model {
     pub use crate::control::{Branch, Control, clear_hits, hits, set_control, set_rmw};
+    #[cfg(feature = "alloc")]
+    pub use crate::skiplist::forget_all;
 
     /// A wide watermark of 3 bits, which wraps every eight positions.
     pub struct Wide(crate::position::Halves<3>);

@@ -422,14 +422,11 @@ fn finish<T, Sp: Space<Value = T> + ?Sized>(
     state: State,
     pin: &Sp::Pin,
 ) -> bool {
-    let taking = part.locate(offset, pin).ok().and_then(|place| place.slot.finish_held(state));
-    match taking {
-        Some(taking) => {
-            finishing.done(taking);
-            true
-        }
-        None => false,
-    }
+    let Ok(place) = part.locate(offset, pin) else { return false };
+    let Some(taking) = place.slot.finish_held(state) else { return false };
+    part.space.vacated(place.slot, pin);
+    finishing.done(taking);
+    true
 }
 
 impl<R: WindowRef, S: Shelf<Value<R>>> Drop for SharedLease<R, S> {

@@ -73,6 +73,13 @@ impl Lap {
         Self(lap as Word & (Word::MAX >> LAP_SHIFT))
     }
 
+    /// The number, as given to [`Lap::new`] but for wrapping.
+    #[cfg_attr(not(any(loom, feature = "std")), allow(dead_code))] // asked for by the skip list
+    #[inline(always)]
+    pub(crate) const fn number(self) -> u64 {
+        self.0 as u64
+    }
+
     #[inline(always)]
     fn next(self) -> Self {
         Self::new(self.0 as u64 + 1)
@@ -672,15 +679,18 @@ impl<T> Slot<T> {
         }
     }
 
-    /// Moves out what is left, whatever the phase; the slot then accepts `lap`. Alone with it.
-    pub(crate) fn clear(&mut self, lap: Lap) -> Option<(u64, Taking<T>)> {
+    /// Moves out what is left, whatever the phase; the slot then accepts `lap`.
+    ///
+    /// # Safety
+    /// The caller is alone with the slot: no call and no lease that uses it is alive.
+    pub(crate) unsafe fn clear(&self, lap: Lap) -> Option<(u64, Taking<T>)> {
         let seen = self.state();
         self.state.store(State::new(lap, 0, Phase::Empty).0, Ordering::Relaxed);
         match seen.phase() {
             Phase::Empty | Phase::Filling | Phase::Finishing => None,
             Phase::Ready | Phase::Lent | Phase::Held | Phase::Doomed => {
-                // SAFETY: `&mut self`: no call is running, and each of these phases has a value
-                // (no put leaves FILLING behind, also when it was doomed).
+                // SAFETY: no call is running, and each of these phases has a value (no put leaves
+                // FILLING behind, also when it was doomed).
                 let mut taking = unsafe { self.move_out() };
                 taking.doomed = seen.phase() == Phase::Doomed;
                 // SAFETY: as above.
@@ -692,7 +702,8 @@ impl<T> Slot<T> {
 
 impl<T> Drop for Slot<T> {
     fn drop(&mut self) {
-        drop(self.clear(Lap::new(0)));
+        // SAFETY: `&mut self`.
+        drop(unsafe { self.clear(Lap::new(0)) });
     }
 }
 

@@ -27,6 +27,8 @@ pub(crate) use imp::*;
 
 #[cfg(all(not(loom), not(feature = "portable-atomic")))]
 mod imp {
+    #[cfg(all(feature = "std", target_has_atomic = "ptr"))]
+    pub(crate) use core::sync::atomic::AtomicPtr;
     #[cfg(any(target_pointer_width = "32", inflight_word32))]
     pub(crate) use core::sync::atomic::AtomicU32 as AtomicWord;
     #[cfg(not(any(target_pointer_width = "32", inflight_word32)))]
@@ -38,6 +40,8 @@ mod imp {
 
 #[cfg(all(not(loom), feature = "portable-atomic"))]
 mod imp {
+    #[cfg(all(feature = "std", target_has_atomic = "ptr"))]
+    pub(crate) use portable_atomic::AtomicPtr;
     #[cfg(any(target_pointer_width = "32", inflight_word32))]
     pub(crate) use portable_atomic::AtomicU32 as AtomicWord;
     #[cfg(not(any(target_pointer_width = "32", inflight_word32)))]
@@ -82,6 +86,7 @@ mod imp {
     #[cfg(not(any(target_pointer_width = "32", inflight_word32)))]
     pub(crate) type AtomicWord = super::shim::Atomic64;
     pub(crate) type AtomicU32 = super::shim::Atomic32;
+    pub(crate) use super::shim::AtomicPtr;
 }
 
 /// loom's atomics, whose loads and stores can be made read-modify-writes.
@@ -156,6 +161,66 @@ mod shim {
                 }
             }
         };
+    }
+
+    /// A pointer kept as a number, since loom's own has no read-modify-write that changes nothing.
+    pub(crate) struct AtomicPtr<T> {
+        address: loom::sync::atomic::AtomicUsize,
+        target: core::marker::PhantomData<*mut T>,
+    }
+
+    // SAFETY: as `core::sync::atomic::AtomicPtr`: the pointer is a value, whoever follows it
+    // answers for that.
+    unsafe impl<T> Send for AtomicPtr<T> {}
+    // SAFETY: as above.
+    unsafe impl<T> Sync for AtomicPtr<T> {}
+
+    #[allow(dead_code)] // only windows with an allocator have pointers
+    impl<T> AtomicPtr<T> {
+        pub(crate) fn new(target: *mut T) -> Self {
+            Self {
+                address: loom::sync::atomic::AtomicUsize::new(target.expose_provenance()),
+                target: core::marker::PhantomData,
+            }
+        }
+
+        fn pointer(address: usize) -> *mut T {
+            core::ptr::with_exposed_provenance_mut(address)
+        }
+
+        pub(crate) fn load(&self, order: Ordering) -> *mut T {
+            Self::pointer(if accesses_are_rmw() {
+                self.address.fetch_add(0, rmw(order))
+            } else {
+                self.address.load(order)
+            })
+        }
+
+        pub(crate) fn store(&self, target: *mut T, order: Ordering) {
+            if accesses_are_rmw() {
+                self.address.swap(target.expose_provenance(), rmw(order));
+            } else {
+                self.address.store(target.expose_provenance(), order);
+            }
+        }
+
+        pub(crate) fn swap(&self, target: *mut T, order: Ordering) -> *mut T {
+            Self::pointer(self.address.swap(target.expose_provenance(), order))
+        }
+
+        pub(crate) fn compare_exchange(
+            &self,
+            current: *mut T,
+            new: *mut T,
+            success: Ordering,
+            failure: Ordering,
+        ) -> Result<*mut T, *mut T> {
+            let (current, new) = (current.expose_provenance(), new.expose_provenance());
+            self.address
+                .compare_exchange(current, new, success, failure)
+                .map(Self::pointer)
+                .map_err(Self::pointer)
+        }
     }
 
     atomic!(Atomic32, AtomicU32, u32);

@@ -50,6 +50,7 @@ pub(crate) fn assign<S: Space + ?Sized>(space: &S, start: u64) -> Generation {
             break first;
         }
     };
+    space.begin(first, &pin);
     if !weak(Control::AdmittedRelaxed) {
         words.flow.meet_admitted();
     }

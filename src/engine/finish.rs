@@ -32,7 +32,10 @@ impl<'a, S: Space + ?Sized> Part<'a, S> {
     fn win(self, offset: u64, pin: &S::Pin) -> Result<Taking<S::Value>, RemoveError> {
         let refused = match self.locate(offset, pin) {
             Ok(place) => match place.slot.finish(place.lap) {
-                Ok(taking) => return Ok(taking),
+                Ok(taking) => {
+                    self.space.vacated(place.slot, pin);
+                    return Ok(taking);
+                }
                 Err(Unfinished::Passed) => RemoveError::Passed,
                 Err(Unfinished::Held) => RemoveError::Held,
                 Err(Unfinished::Unknown) => RemoveError::Unknown,

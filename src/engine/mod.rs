@@ -84,6 +84,12 @@ impl Words {
         expand(self.end.load(Ordering::Acquire), near)
     }
 
+    /// Seals everything below the end: nobody will put any more.
+    pub(crate) fn seal_all(&self) {
+        let watermark = self.watermark.load();
+        raise(&self.seal, self.end(watermark), watermark);
+    }
+
     /// Everything below it that was never admitted may be sealed; given the watermark and the end.
     #[inline(always)]
     pub(crate) fn seal(&self, watermark: Pos, end: Pos) -> Pos {
@@ -180,6 +186,14 @@ pub trait Space {
         pin: &Self::Pin,
         visit: impl FnMut(&Slot<Self::Value>, Lap) -> Evicted,
     );
+
+    /// Makes what positions from `first` on need, before they are used.
+    #[doc(hidden)]
+    fn begin(&self, first: Pos, pin: &Self::Pin);
+
+    /// A message in this slot has been finished by this call, which was pinned before.
+    #[doc(hidden)]
+    fn vacated(&self, slot: &Slot<Self::Value>, pin: &Self::Pin);
 
     /// A slot that was doomed in a lease has been released by it.
     ///
@@ -368,6 +382,8 @@ impl<'a, S: Space + ?Sized> Part<'a, S> {
         if taking.doomed {
             // SAFETY: promised by the caller.
             unsafe { self.space.released(slot, pin) };
+        } else {
+            self.space.vacated(slot, pin);
         }
         taking
     }

@@ -166,14 +166,17 @@ impl<T, const N: usize> Window for RingWindow<T, N> {
     }
 
     fn drain_next(&mut self) -> Option<(u64, T)> {
-        let ring: &mut Ring<[Slot<T>]> = &mut self.ring;
+        let ring: &Ring<[Slot<T>]> = &self.ring;
+        // Nobody puts any more, so no gap need stay open.
+        ring.words.seal_all();
         loop {
             let watermark = ring.words.watermark.load();
             if watermark >= ring.words.end(watermark) {
                 return None;
             }
             let (index, lap) = (ring.index(watermark), ring.lap(watermark + ring.reach()));
-            let left = ring.slots.get_mut(index).and_then(|slot| slot.clear(lap));
+            // SAFETY: `&mut self`.
+            let left = ring.slots.get(index).and_then(|slot| unsafe { slot.clear(lap) });
             if let Some((_, taking)) = &left {
                 ring.words.flow.finish(1, u64::from(taking.bytes));
             }
@@ -354,7 +357,14 @@ impl<T> Space for Ring<[Slot<T>]> {
         }
     }
 
+    /// The slots are all there from the beginning: nothing to do.
+    fn begin(&self, _: Pos, (): &()) {}
+
     /// Slots stay where they are: nothing to do.
+    #[inline(always)]
+    fn vacated(&self, _: &Slot<T>, (): &()) {}
+
+    /// As [`Space::vacated`].
     #[inline(always)]
     unsafe fn released(&self, _: &Slot<T>, (): &()) {}
 

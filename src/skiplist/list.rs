@@ -1,0 +1,489 @@
+//! The list of blocks: level 0, which is the truth, and the shortcuts above it.
+//!
+//! # Level 0
+//!
+//! Sorted by key. Blocks are linked in anywhere, and leave only at the front, passed by the
+//! watermark; there is no other removal. Passing a block *freezes* its `next`: from then on no
+//! block can come between it and its successor, so every position in that gap is sealed, by one
+//! exchange. The last block is never passed. An assignment begins with a block, so that the first
+//! puts may come in any order.
+//!
+//! # Shortcuts
+//!
+//! The upper levels are lists of their own (after Pugh, and Fraser for the marks), emptied from
+//! the front too. A table of 64 recent blocks, by key, serves windows of a few thousand dense
+//! positions, and `last` the appends of a sparse log.
+//!
+//! # Reclamation
+//!
+//! A block has a reference for level 0 and one for whoever is linking it into shortcuts. The
+//! party that drops the last one takes the block out of every shortcut (popping every key up to
+//! its own from its levels), then retires it. So what a shortcut shows was not retired before the
+//! caller's pin. But it may have been *passed* already, while its inserter is stopped, and then
+//! its frozen `next` leads to freed memory. Therefore: a call reads the watermark after its pin,
+//! and goes on from a block only if the block's key is at or above the watermark's. The passer
+//! raises the watermark before it moves the front and drops its reference, so such a block, and
+//! everything after it, was not retired before the pin.
+//!
+//! A passed block may have slots that lending leases of an ended assignment still hold. It is
+//! kept among the `orphans` until the last of them is released.
+
+use alloc::boxed::Box;
+use core::ptr;
+
+use crate::control::{Branch, Control, hit, weak};
+use crate::position::Pos;
+use crate::skiplist::block::{Block, Link, Linked, key};
+use crate::skiplist::reclaim::{Pin, check};
+use crate::slot::Taken;
+use crate::sync::{AtomicWord, Ordering, Word, const_unless_loom};
+
+const LEVELS: usize = if cfg!(loom) { 1 } else { 12 };
+const TABLE: usize = if cfg!(loom) { 2 } else { 64 };
+
+pub(crate) struct List<T> {
+    front: Link<Block<T>>,
+    heads: [Link<Block<T>>; LEVELS],
+    table: [Link<Block<T>>; TABLE],
+    last: Link<Block<T>>,
+    /// The key that was last missed in the table.
+    missed: AtomicWord,
+    orphans: Link<Orphan<T>>,
+}
+
+struct Orphan<T> {
+    block: *const Block<T>,
+    next: *mut Orphan<T>,
+}
+
+impl<T> List<T> {
+    const_unless_loom! {
+        pub(crate) const fn new() -> Self {
+            Self {
+                front: Link::new(),
+                heads: links(),
+                table: links(),
+                last: Link::new(),
+                missed: AtomicWord::new(0),
+                orphans: Link::new(),
+            }
+        }
+    }
+
+    /// A block found under the pin.
+    ///
+    /// # Safety
+    /// `block` is null, or was in the list or a shortcut after `pin` was made.
+    #[inline(always)]
+    unsafe fn alive(block: *mut Block<T>, _: &Pin) -> Option<&Block<T>> {
+        check(block);
+        // SAFETY: promised by the caller: it is not freed while the pin lasts.
+        unsafe { block.as_ref() }
+    }
+
+    /// The first block.
+    #[inline(always)]
+    pub(crate) fn front<'p>(&self, pin: &'p Pin) -> Option<&'p Block<T>> {
+        // SAFETY: the front is in the list.
+        unsafe { Self::alive(self.front.load().target(), pin) }
+    }
+
+    /// The block after one that was not passed before the pin, or was found after such a one.
+    #[inline(always)]
+    pub(crate) fn after<'p>(&self, block: &'p Block<T>, pin: &'p Pin) -> Option<&'p Block<T>> {
+        // SAFETY: a neighbour of such a block was not retired before the pin.
+        unsafe { Self::alive(block.next.load().target(), pin) }
+    }
+
+    /// What the link of such a block held.
+    pub(crate) fn get<'p>(&self, next: Linked<Block<T>>, pin: &'p Pin) -> Option<&'p Block<T>> {
+        // SAFETY: as in `after`.
+        unsafe { Self::alive(next.target(), pin) }
+    }
+
+    #[inline(always)]
+    fn entry(&self, key: u64) -> &Link<Block<T>> {
+        &self.table[key as usize % TABLE]
+    }
+
+    /// The last block at or below `key`, which is at or above `from`, the watermark's as read
+    /// after the pin. None when all blocks lie above.
+    #[inline(always)]
+    pub(crate) fn at_or_below<'p>(
+        &self,
+        key: u64,
+        from: u64,
+        pin: &'p Pin,
+    ) -> Option<&'p Block<T>> {
+        // SAFETY: what the table shows was not retired before the pin.
+        if let Some(block) = unsafe { Self::alive(self.entry(key).load().target(), pin) }
+            && block.key() == key
+        {
+            return Some(block);
+        }
+        self.search(key, from, pin)
+    }
+
+    #[inline(never)]
+    fn search<'p>(&self, key: u64, from: u64, pin: &'p Pin) -> Option<&'p Block<T>> {
+        let usable = |block: &&Block<T>| {
+            (block.key() >= from || weak(Control::ThroughPassed)) && block.key() <= key
+        };
+        // SAFETY: as in `at_or_below`.
+        let last = unsafe { Self::alive(self.last.load().target(), pin) }.filter(usable);
+        // SAFETY: as above.
+        let before = || unsafe {
+            Self::alive(self.entry(key.wrapping_sub(1)).load().target(), pin).filter(usable)
+        };
+        let start = last.or_else(before);
+        let mut block =
+            match start.filter(|block| key - block.key() <= 1 || self.is_last(block, key, pin)) {
+                Some(block) => block,
+                None => match self.descend(key, from, pin) {
+                    Some(block) => block,
+                    None => self.front(pin)?,
+                },
+            };
+        if block.key() > key {
+            return None;
+        }
+        while let Some(next) = self.after(block, pin).filter(|next| next.key() <= key) {
+            block = next;
+        }
+        if block.key() == key {
+            self.remember(block, pin);
+        }
+        Some(block)
+    }
+
+    /// Is there nothing between `block` and `key`?
+    fn is_last(&self, block: &Block<T>, key: u64, pin: &Pin) -> bool {
+        self.after(block, pin).is_none_or(|next| next.key() > key)
+    }
+
+    /// The last block at or below `key` that the upper levels show and that was not passed.
+    fn descend<'p>(&self, key: u64, from: u64, pin: &'p Pin) -> Option<&'p Block<T>> {
+        let mut start: Option<&'p Block<T>> = None;
+        for level in (0..LEVELS).rev() {
+            let mut link = match start {
+                Some(block) => &block.tower[level],
+                None => &self.heads[level],
+            };
+            // SAFETY: from a head, or from a block not passed, every block of the level was not
+            // retired before the pin: whoever retires one moves the head beyond it first.
+            while let Some(next) = unsafe { Self::alive(link.load().target(), pin) } {
+                if next.key() > key {
+                    break;
+                }
+                if next.key() >= from || weak(Control::ThroughPassed) {
+                    start = Some(next);
+                }
+                link = &next.tower[level];
+            }
+        }
+        start
+    }
+
+    /// Puts a block that was missed twice in a row back into the table.
+    fn remember(&self, block: &Block<T>, pin: &Pin) {
+        let missed = self.missed.load(Ordering::Relaxed);
+        if missed != block.key() as Word {
+            self.missed.store(block.key() as Word, Ordering::Relaxed);
+            return;
+        }
+        // As an inserter would: the entry is written while this call has a reference.
+        if block.keep() {
+            self.entry(block.key()).set(Linked::to(block));
+            self.leave(block, pin);
+        }
+    }
+
+    /// The block of `pos`, made if need be.
+    #[inline(always)]
+    pub(crate) fn open<'p>(
+        &self,
+        pos: Pos,
+        from: u64,
+        height: usize,
+        pin: &'p Pin,
+    ) -> Result<&'p Block<T>, Taken> {
+        let found = self.at_or_below(key(pos), from, pin);
+        match found {
+            Some(block) if block.key() == key(pos) => Ok(block),
+            _ => self.insert(pos, from, height, pin),
+        }
+    }
+
+    #[cold]
+    fn insert<'p>(
+        &self,
+        pos: Pos,
+        from: u64,
+        height: usize,
+        pin: &'p Pin,
+    ) -> Result<&'p Block<T>, Taken> {
+        let new = Box::into_raw(Block::new(pos, height.min(LEVELS)));
+        // SAFETY: alive: nobody else has it before it is linked in, and nobody frees it before
+        // this call has dropped its reference.
+        let block = unsafe { &*new };
+        let give_up = || {
+            // SAFETY: never linked in.
+            drop(unsafe { Box::from_raw(new) });
+        };
+        loop {
+            let Some(before) = self.at_or_below(key(pos), from, pin) else {
+                let empty = self.front.load();
+                if empty.target().is_null() && self.front.exchange(empty, Linked::to(new)) {
+                    break;
+                }
+                if !empty.target().is_null() {
+                    // Below the first block: passed.
+                    give_up();
+                    return Err(Taken::Passed);
+                }
+                continue;
+            };
+            if before.key() == key(pos) {
+                give_up();
+                return Ok(before);
+            }
+            let next = before.next.load();
+            // SAFETY: a neighbour of a block found.
+            let above = unsafe { Self::alive(next.target(), pin) };
+            if above.is_some_and(|above| above.key() <= key(pos)) {
+                continue;
+            }
+            if next.is_frozen() {
+                // The gap is passed: every position in it is sealed.
+                hit(Branch::GapFrozen);
+                give_up();
+                return Err(Taken::Passed);
+            }
+            block.next.set(Linked::to(next.target()));
+            if before.next.exchange(next, Linked::to(new)) {
+                break;
+            }
+        }
+        if weak(Control::EntryAfterReference) {
+            let last = block.leave();
+            self.link(block, pin);
+            if last {
+                self.unlink(block);
+                self.bury(block, pin);
+            }
+            return Ok(block);
+        }
+        self.link(block, pin);
+        self.leave(block, pin);
+        Ok(block)
+    }
+
+    /// Links a block into the shortcuts, by its inserter, which still has its reference.
+    fn link(&self, block: &Block<T>, pin: &Pin) {
+        self.entry(block.key()).set(Linked::to(block));
+        self.last.set(Linked::to(block));
+        for level in 0..block.tower.len() {
+            loop {
+                let link = self.before_at(level, block.key(), pin);
+                let next = link.load();
+                if next.is_frozen() {
+                    continue; // popped meanwhile: the search helps, and begins from the head
+                }
+                // SAFETY: found at this level after the pin.
+                if unsafe { Self::alive(next.target(), pin) }
+                    .is_some_and(|next| next.key() < block.key())
+                {
+                    continue;
+                }
+                block.tower[level].set(Linked::to(next.target()));
+                if link.exchange(next, Linked::to(block)) {
+                    break;
+                }
+            }
+        }
+    }
+
+    /// The link of `level` after which `key` belongs.
+    fn before_at<'p>(&'p self, level: usize, key: u64, pin: &'p Pin) -> &'p Link<Block<T>> {
+        'head: loop {
+            let head = &self.heads[level];
+            let mut link = head;
+            loop {
+                let next = link.load();
+                // SAFETY: from the head, every block of the level was not retired before the pin.
+                let Some(block) = (unsafe { Self::alive(next.target(), pin) }) else { return link };
+                if block.key() >= key {
+                    return link;
+                }
+                let beyond = block.tower[level].load();
+                if beyond.is_frozen() {
+                    // Being popped, with everything before it: help, then begin again.
+                    let first = head.load();
+                    // SAFETY: as above.
+                    if let Some(first) = unsafe { Self::alive(first.target(), pin) } {
+                        self.pop_front(level, first);
+                    }
+                    continue 'head;
+                }
+                link = &block.tower[level];
+            }
+        }
+    }
+
+    /// Takes the first block of a level out of it.
+    fn pop_front(&self, level: usize, first: &Block<T>) {
+        let next = loop {
+            let next = first.tower[level].load();
+            if weak(Control::UpperNotFrozen) || first.tower[level].freeze(next) {
+                break next;
+            }
+        };
+        self.heads[level].exchange(Linked::to(first), Linked::to(next.target()));
+    }
+
+    /// A block is passed, or its inserter has done: drops one reference, frees it with the last.
+    fn leave(&self, block: &Block<T>, pin: &Pin) {
+        if block.leave() {
+            hit(Branch::LastReference);
+            self.unlink(block);
+            self.bury(block, pin);
+        }
+    }
+
+    /// Takes a passed block out of all shortcuts.
+    fn unlink(&self, block: &Block<T>) {
+        let own = Linked::to(block);
+        for level in 0..block.tower.len() {
+            loop {
+                let first = self.heads[level].load().target();
+                check(first);
+                // SAFETY: shown by the level; the caller is pinned.
+                let Some(first) = (unsafe { first.as_ref() }) else { break };
+                if first.key() > block.key() {
+                    break;
+                }
+                self.pop_front(level, first);
+            }
+        }
+        let null = Linked::to(ptr::null());
+        self.entry(block.key()).exchange(own, null);
+        self.last.exchange(own, null);
+    }
+
+    /// Retires a block that nothing shows any more, or keeps it while leases have slots of it.
+    fn bury(&self, block: &Block<T>, pin: &Pin) {
+        if block.doomed.load(Ordering::Acquire) > 0 {
+            hit(Branch::Orphaned);
+            self.adopt(block);
+            self.trim(pin);
+        } else {
+            let block: *const Block<T> = block;
+            // SAFETY: the last reference is gone, nothing shows it, and its messages are out.
+            unsafe { pin.retire(block.cast_mut()) };
+        }
+    }
+
+    fn adopt(&self, block: *const Block<T>) {
+        let orphan = Box::into_raw(Box::new(Orphan { block, next: ptr::null_mut() }));
+        loop {
+            let first = self.orphans.load();
+            // SAFETY: not shown to anybody yet.
+            unsafe { (*orphan).next = first.target() };
+            if self.orphans.exchange(first, Linked::to(orphan)) {
+                return;
+            }
+        }
+    }
+
+    /// Frees the orphans whose last slot has been released.
+    pub(crate) fn trim(&self, pin: &Pin) {
+        let mut again = true;
+        while again {
+            again = false;
+            let mut at = self.orphans.swap(Linked::to(ptr::null())).target();
+            while !at.is_null() {
+                // SAFETY: the swap made the whole list this call's.
+                let orphan = unsafe { Box::from_raw(at) };
+                at = orphan.next;
+                // SAFETY: an orphan is alive until it is retired here.
+                let block = unsafe { &*orphan.block };
+                if block.doomed.load(Ordering::Acquire) > 0 {
+                    self.adopt(block);
+                    // Released since it was looked at, by one that found no orphans: once more.
+                    again |= block.doomed.load(Ordering::Acquire) == 0;
+                } else {
+                    // SAFETY: as in `bury`; only one list has it.
+                    unsafe { pin.retire(orphan.block.cast_mut()) };
+                }
+            }
+        }
+    }
+
+    /// Passes the front block, whose link holds `next`: freezes the gap between them, lets the
+    /// caller raise the watermark, moves the front. Nothing when the link has changed.
+    pub(crate) fn pass(
+        &self,
+        block: &Block<T>,
+        next: Linked<Block<T>>,
+        raise: impl FnOnce(),
+        pin: &Pin,
+    ) {
+        if !block.next.freeze(next) {
+            return;
+        }
+        let advance = || self.front.exchange(Linked::to(block), Linked::to(next.target()));
+        // The watermark first: a call that reads it after its pin then knows which blocks have
+        // left the list.
+        let moved = if weak(Control::FrontBeforeWatermark) {
+            let moved = advance();
+            raise();
+            moved
+        } else {
+            raise();
+            advance()
+        };
+        if moved {
+            self.leave(block, pin);
+        }
+    }
+
+    /// How many upper levels a block of this key has: one in four has the next.
+    pub(crate) fn height(key: u64) -> usize {
+        if cfg!(loom) {
+            return LEVELS;
+        }
+        // Fibonacci hashing: the high bits are mixed.
+        let mixed = key.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        (mixed.leading_zeros() / 2) as usize
+    }
+}
+
+#[cfg(not(loom))]
+const fn links<T, const L: usize>() -> [Link<Block<T>>; L] {
+    [const { Link::new() }; L]
+}
+
+#[cfg(loom)]
+fn links<T, const L: usize>() -> [Link<Block<T>>; L] {
+    core::array::from_fn(|_| Link::new())
+}
+
+impl<T> Drop for List<T> {
+    fn drop(&mut self) {
+        let mut at = self.front.load().target();
+        while !at.is_null() {
+            // SAFETY: `&mut self`: no call is running, and each block is in level 0 once.
+            let block = unsafe { Box::from_raw(at) };
+            at = block.next.load().target();
+        }
+        let mut at = self.orphans.load().target();
+        while !at.is_null() {
+            // SAFETY: as above; orphans are not in level 0. Messages of forgotten leases are
+            // dropped with their slots.
+            let orphan = unsafe { Box::from_raw(at) };
+            // SAFETY: as above.
+            drop(unsafe { Box::from_raw(orphan.block.cast_mut()) });
+            at = orphan.next;
+        }
+    }
+}
