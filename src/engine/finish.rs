@@ -39,7 +39,9 @@ impl<'a, S: Space + ?Sized> Part<'a, S> {
                 Err(Unfinished::Passed) => RemoveError::Passed,
                 Err(Unfinished::Held) => RemoveError::Held,
                 Err(Unfinished::Unknown) => RemoveError::Unknown,
-                Err(Unfinished::Doomed) => RemoveError::Stale,
+                // An ended assignment's message is in the way; whether this one has ended is looked at
+                // below.
+                Err(Unfinished::Doomed) => RemoveError::Unknown,
             },
             Err(Elsewhere::Passed) => RemoveError::Passed,
             Err(Elsewhere::Nowhere) => RemoveError::Unknown,

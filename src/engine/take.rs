@@ -345,7 +345,9 @@ impl<'a, S: Space + ?Sized> Part<'a, S> {
             Unfinished::Passed => RevokeError::Passed,
             Unfinished::Held => RevokeError::Held,
             Unfinished::Unknown => RevokeError::Unknown,
-            Unfinished::Doomed => RevokeError::Stale,
+            // An ended assignment's message is in the way; whether this one has ended is looked at
+            // below.
+            Unfinished::Doomed => RevokeError::Unknown,
         };
         let refused = match self.locate(offset, pin) {
             Ok(place) => match place.slot.revoke(place.lap) {
