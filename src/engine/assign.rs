@@ -1,10 +1,12 @@
 //! The life of an assignment: assign, close, what is left.
 
+use core::ops::ControlFlow;
+
 use crate::control::{Control, weak};
 use crate::engine::{CLOSED, Evicted, Generation, IDLE, Part, Space, move_watermark};
 use crate::error::Stale;
 use crate::position::{Monotone, Pos, distance, expand, raise};
-use crate::slot::{Eviction, Taking};
+use crate::slot::{Eviction, Phase, Taking};
 use crate::sync::{Ordering, Word};
 
 /// Begins a generation at offset `start`; every older one is over when this returns.
@@ -117,8 +119,17 @@ impl<S: Space + ?Sized> Part<'_, S> {
         }
         words.flow.finish(0, 0);
         let watermark = self.space.slide(pin);
-        let over = words.end(watermark) == watermark;
+        // Not only when the slide has come to the end: with the caller's seal it may stand at a gap
+        // that nobody will fill any more.
+        let to = words.end(watermark).min(watermark.saturating_add(self.space.reach()));
+        let left = self.space.scan(watermark, to, pin, |place| {
+            let state = place.slot.state();
+            match state.lap() == place.lap && state.phase() != Phase::Empty {
+                true => ControlFlow::Break(()),
+                false => ControlFlow::Continue(()),
+            }
+        });
         self.current()?;
-        Ok(over)
+        Ok(left.is_continue())
     }
 }
