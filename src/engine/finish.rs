@@ -62,7 +62,7 @@ impl<'a, S: Space + ?Sized> Part<'a, S> {
             None if next < self.generation.base => self.generation.first,
             None => return Err(AdvanceError::OutOfRange),
         };
-        if distance(watermark, to) >= self.space.far() as i64 {
+        if to.saturating_sub(watermark) >= self.space.far() {
             self.current().map_err(stale)?;
             return Err(AdvanceError::OutOfRange);
         }

@@ -357,9 +357,9 @@ impl<'a, S: Space + ?Sized> Part<'a, S> {
                 false => Elsewhere::Nowhere,
             });
         };
-        if distance(watermark, pos) < 0 {
+        if pos < watermark {
             Err(Elsewhere::Passed)
-        } else if distance(bound, pos) >= 0 {
+        } else if pos >= bound {
             Err(Elsewhere::Nowhere)
         } else {
             self.space.find(pos, pin)

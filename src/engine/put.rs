@@ -103,18 +103,17 @@ impl<'a: 'p, 'p, S: Space + ?Sized> Filled<'a, 'p, S> {
             Some(pos) if offset < u64::MAX && pos < u64::MAX => pos,
             _ => return Err(refuse(PutErrorKind::OutOfRange)),
         };
-        let ahead = distance(watermark, pos);
-        if ahead < 0 {
+        let Some(ahead) = pos.checked_sub(watermark) else {
             return Err(refuse(PutErrorKind::BelowWatermark));
-        }
-        if ahead as u64 >= part.space.far() || bytes > MESSAGE_BYTES as usize {
+        };
+        if ahead >= part.space.far() || bytes > MESSAGE_BYTES as usize {
             return Err(refuse(PutErrorKind::OutOfRange));
         }
         let bytes = bytes as u32;
         if !part.words().flow.has_room(bytes) {
             return Err(refuse(PutErrorKind::Full));
         }
-        if distance(bound, pos) >= 0 {
+        if pos >= bound {
             self.make_room(pos).map_err(refuse)?;
         }
         if weak(Control::EndBeforeFilling) {
