@@ -1,8 +1,9 @@
 //! [`Assignment`]: the handle of one generation, through which every call goes.
 
+use core::cell::Cell;
 use core::fmt;
 
-use crate::engine::{Finishing, Generation, Part};
+use crate::engine::{Finishing, Generation, Part, for_each};
 use crate::error::{
     AdvanceError, BatchPut, BatchPutError, BatchRemove, Next, Put, PutError, RemoveError,
     RevokeError, Stale, TakeError,
@@ -241,17 +242,27 @@ impl<R: WindowRef> Assignment<R> {
         let pin = crate::engine::Space::pin(part.space);
         let mut finishing = Finishing::new(part, &pin);
         let mut done = BatchRemove { next: Next(0), applied: 0, passed: 0, held: 0, unknown: 0 };
-        for offset in offsets {
-            let removed = finishing.remove(offset);
-            match removed {
-                Ok(()) => done.applied += 1,
-                Err(RemoveError::Passed) => done.passed += 1,
-                Err(RemoveError::Held) => done.held += 1,
-                Err(RemoveError::Unknown) => done.unknown += 1,
-                Err(RemoveError::Stale) => {}
-            }
-            each(offset, removed);
-        }
+        let mut offsets = offsets.into_iter();
+        let told = Cell::new(None);
+        for_each(
+            || {
+                if let Some((offset, removed)) = told.take() {
+                    each(offset, removed);
+                }
+                offsets.next()
+            },
+            |offset| {
+                let removed = finishing.remove(offset);
+                match removed {
+                    Ok(()) => done.applied += 1,
+                    Err(RemoveError::Passed) => done.passed += 1,
+                    Err(RemoveError::Held) => done.held += 1,
+                    Err(RemoveError::Unknown) => done.unknown += 1,
+                    Err(RemoveError::Stale) => {}
+                }
+                told.set(Some((offset, removed)));
+            },
+        );
         done.next = finishing.slide()?;
         Ok(done)
     }

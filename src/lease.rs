@@ -5,7 +5,7 @@ use core::iter::FusedIterator;
 use core::marker::PhantomData;
 
 use crate::assignment::Assignment;
-use crate::engine::{Finishing, Part, Space};
+use crate::engine::{Finishing, Part, Space, for_each};
 use crate::error::{Next, RemoveError, Report, Stale};
 use crate::slot::{Chain, Links, Slot};
 use crate::window::{Value, WindowRef};
@@ -163,14 +163,18 @@ impl<R: WindowRef> Lease<R> {
         let pin = part.space.pin();
         let mut finishing = Finishing::new(part, &pin);
         let (mut applied, mut doomed) = (0, false);
-        while let Some(slot) = next(&mut self.chain) {
-            let Some(slot) = slot else { continue };
-            // SAFETY: it was in this lease's chain a moment ago.
-            let taking = unsafe { part.finish_lent(slot, &pin) };
-            doomed |= taking.doomed;
-            applied += 1;
-            finishing.done(taking);
-        }
+        let chain = &mut self.chain;
+        for_each(
+            || next(chain),
+            |slot| {
+                let Some(slot) = slot else { return };
+                // SAFETY: it was in this lease's chain a moment ago.
+                let taking = unsafe { part.finish_lent(slot, &pin) };
+                doomed |= taking.doomed;
+                applied += 1;
+                finishing.done(taking);
+            },
+        );
         let next = finishing.slide()?;
         if doomed { Err(Stale) } else { Ok(Report { next, applied, gone: 0 }) }
     }

@@ -4,7 +4,7 @@ use core::fmt;
 
 use crate::assignment::Assignment;
 use crate::control::{Control, weak};
-use crate::engine::{Finishing, Space};
+use crate::engine::{Finishing, Space, for_each};
 use crate::error::{Next, RemoveError, Report, Stale, TakeError};
 use crate::position::Pos;
 use crate::slot::State;
@@ -249,14 +249,21 @@ impl<R: WindowRef, S: Shelf<Value<R>>> SharedLease<R, S> {
         let pin = part.space.pin();
         let mut finishing = Finishing::new(part, &pin);
         let (mut applied, mut gone) = (0, 0);
-        for offset in done {
-            let index = self.held.items().binary_search_by_key(&offset, Held::offset);
-            let held = index.ok().and_then(|index| self.held.items_mut().get_mut(index));
-            match held.and_then(|held| held.state.take()) {
-                Some(state) if finish(&mut finishing, part, offset, state, &pin) => applied += 1,
-                _ => gone += 1,
-            }
-        }
+        let mut done = done.into_iter();
+        let shelf = &mut self.held;
+        for_each(
+            || done.next(),
+            |offset| {
+                let index = shelf.items().binary_search_by_key(&offset, Held::offset);
+                let held = index.ok().and_then(|index| shelf.items_mut().get_mut(index));
+                let state = held.and_then(|held| held.state.take());
+                if state.is_some_and(|state| finish(&mut finishing, part, offset, state, &pin)) {
+                    applied += 1;
+                } else {
+                    gone += 1;
+                }
+            },
+        );
         let next = finishing.slide()?;
         drop(finishing);
         self.return_rest();
@@ -286,17 +293,18 @@ impl<R: WindowRef, S: Shelf<Value<R>>> SharedLease<R, S> {
         let pin = part.space.pin();
         let mut finishing = Finishing::new(part, &pin);
         let (mut applied, mut gone) = (0, 0);
-        for held in self.held.items_mut() {
-            if !done(held) {
-                continue;
-            }
-            match held.state.take() {
-                Some(state) if finish(&mut finishing, part, held.offset, state, &pin) => {
+        let mut items = self.held.items_mut().iter_mut();
+        for_each(
+            || items.find(|held| done(held)),
+            |held| {
+                let (offset, state) = (held.offset, held.state.take());
+                if state.is_some_and(|state| finish(&mut finishing, part, offset, state, &pin)) {
                     applied += 1;
+                } else {
+                    gone += 1;
                 }
-                _ => gone += 1,
-            }
-        }
+            },
+        );
         let next = finishing.slide()?;
         Ok(Report { next, applied, gone })
     }

@@ -1,5 +1,7 @@
 //! Finishing: by lease, by number, by saying that nothing is there. The meeting and the slide.
 
+use core::marker::PhantomData;
+
 use crate::control::{Control, weak};
 use crate::engine::{Elsewhere, Part, Space};
 use crate::error::{AdvanceError, Next, RemoveError, Stale};
@@ -91,6 +93,42 @@ impl<'a, S: Space + ?Sized> Part<'a, S> {
         words.flow.finish(0, 0);
         let watermark = self.space.slide(&pin);
         self.next(watermark).map_err(stale)
+    }
+}
+
+/// Finishes what `next` gives until it gives nothing. When the drop of a message panics in
+/// `finish`, the rest follows before the panic goes on; when the user's code panics in `next`, that
+/// is the end of it.
+#[inline(always)]
+pub(crate) fn for_each<T>(next: impl FnMut() -> Option<T>, finish: impl FnMut(T)) {
+    Batch { next, finish, over: false, items: PhantomData }.run();
+}
+
+struct Batch<T, N: FnMut() -> Option<T>, F: FnMut(T)> {
+    next: N,
+    finish: F,
+    over: bool,
+    items: PhantomData<fn(T)>,
+}
+
+impl<T, N: FnMut() -> Option<T>, F: FnMut(T)> Batch<T, N, F> {
+    #[inline(always)]
+    fn run(&mut self) {
+        loop {
+            self.over = true;
+            let Some(item) = (self.next)() else { return };
+            self.over = false;
+            (self.finish)(item);
+        }
+    }
+}
+
+impl<T, N: FnMut() -> Option<T>, F: FnMut(T)> Drop for Batch<T, N, F> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        if !self.over {
+            self.run();
+        }
     }
 }
 

@@ -18,7 +18,7 @@ mod take;
 use core::ops::ControlFlow;
 
 pub(crate) use assign::assign;
-pub(crate) use finish::Finishing;
+pub(crate) use finish::{Finishing, for_each};
 
 use crate::control::{Branch, Control, hit, weak};
 use crate::error::{Next, PutErrorKind, Stale};
