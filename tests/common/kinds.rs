@@ -1,0 +1,71 @@
+//! The kinds of window that every test runs over.
+
+use std::fmt::Debug;
+
+use inflight::{RingWindow, Window};
+
+/// Are the words 32 bits wide?
+pub const NARROW: bool = cfg!(any(target_pointer_width = "32", inflight_word32));
+
+/// How often a message can be revoked.
+pub const MOST_REVOKES: u64 = if NARROW { 511 } else { 2047 };
+
+/// A kind of window. `N` is the capacity of a bounded one; an unbounded one ignores it.
+pub trait Kind {
+    type Window<T: Send + 'static, const N: usize>: Window<Value = T> + Send + Sync + Debug;
+
+    /// Empty, with the default seal or the caller's. Variants begin at other places, so that a
+    /// word of the window is about to wrap.
+    fn window<T: Send + 'static, const N: usize>(
+        variant: usize,
+        callers_seal: bool,
+    ) -> Box<Self::Window<T, N>>;
+
+    fn capacity(n: usize) -> Option<u64>;
+
+    /// Nothing moves as far as this at once.
+    fn far(n: usize) -> u64;
+}
+
+pub struct RingKind;
+
+impl Kind for RingKind {
+    type Window<T: Send + 'static, const N: usize> = RingWindow<T, N>;
+
+    fn window<T: Send + 'static, const N: usize>(
+        variant: usize,
+        callers_seal: bool,
+    ) -> Box<RingWindow<T, N>> {
+        match (variant, callers_seal) {
+            (0, false) => RingWindow::boxed(),
+            (0, true) => RingWindow::boxed_with_callers_seal(),
+            _ => Box::new(RingWindow::starting_at(first_lap(variant, N as u64), callers_seal)),
+        }
+    }
+
+    fn capacity(n: usize) -> Option<u64> {
+        Some(n as u64)
+    }
+
+    fn far(n: usize) -> u64 {
+        let (laps, most) = if NARROW { (1 << 18, 1 << 29) } else { (1 << 48, 1 << 62) };
+        (n as u64).saturating_mul(laps).min(most)
+    }
+}
+
+/// How many places to begin at.
+pub const VARIANTS: usize = if NARROW { 6 } else { 3 };
+
+/// The lap to begin at: two before something wraps (an assignment skips one).
+fn first_lap(variant: usize, n: u64) -> u64 {
+    let wraps = if NARROW {
+        // Laps, half of them, positions, half of them, both words of the watermark.
+        [1 << 20, 1 << 19, (1 << 32) / n, (1 << 31) / n, (3 << 31) / n]
+    } else {
+        [1 << 50, 1 << 49, 1 << 50, 1 << 49, 1 << 50]
+    };
+    match variant {
+        0 => 0,
+        _ => (wraps[(variant - 1) % wraps.len()] - 3_u64).max(1),
+    }
+}

@@ -1,0 +1,286 @@
+//! Any real window as a [`Driver`].
+
+use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::Arc;
+
+use inflight::{Assignment, Lease, SharedLease, Window};
+
+use super::driver::{Answer, Driver, End, Fault, Look, PartId, Step, Token, View};
+use super::message::{Injected, Ledger, Message, injected};
+
+enum AnyLease<'w, W: Window> {
+    Lending(Lease<&'w W>),
+    Shared(SharedLease<&'w W>),
+}
+
+/// A window, its assignments and its leases.
+pub struct Real<'w, W: Window> {
+    window: &'w W,
+    ledger: Arc<Ledger>,
+    parts: Vec<Assignment<&'w W>>,
+    leases: BTreeMap<Token, AnyLease<'w, W>>,
+}
+
+/// An iterator that panics at its `panic_at`th item.
+fn faulty<T>(items: impl Iterator<Item = T>, panic_at: Option<usize>) -> impl Iterator<Item = T> {
+    items.enumerate().map(move |(index, item)| match panic_at {
+        Some(at) if at == index => injected(),
+        _ => item,
+    })
+}
+
+fn look(look: inflight::Look) -> Look {
+    (look.offset, look.stage, look.since, look.deliveries)
+}
+
+fn report(report: Result<inflight::Report, inflight::Stale>) -> Answer {
+    Answer::Report(report.map(|report| (report.next.get(), report.applied, report.gone)))
+}
+
+impl<'w, W: Window<Value = Message>> Real<'w, W> {
+    pub fn new(window: &'w W, ledger: &Arc<Ledger>, start: u64) -> Self {
+        let parts = vec![window.assign(start)];
+        Self { window, ledger: Arc::clone(ledger), parts, leases: BTreeMap::new() }
+    }
+
+    fn part(&self, part: PartId) -> Assignment<&'w W> {
+        self.parts[part]
+    }
+
+    pub fn last(&self) -> Assignment<&'w W> {
+        *self.parts.last().unwrap()
+    }
+
+    fn call(&mut self, step: &Step) -> Answer {
+        match *step {
+            Step::Assign { start } => {
+                let part = self.window.assign(start);
+                self.parts.push(part);
+                Answer::Nothing
+            }
+            Step::Put { part, offset, bytes, id } => {
+                let put = self.part(part).put_sized(offset, bytes, self.ledger.message(id));
+                self.ledger.fail_drop(None);
+                Answer::Put(
+                    put.map(|put| put.dispatch)
+                        .map_err(|error| (error.kind(), error.into_inner().id)),
+                )
+            }
+            Step::PutBatch { part, ref items, panic_at } => {
+                let sizes: BTreeMap<u64, usize> =
+                    items.iter().map(|&(_, bytes, id)| (id, bytes)).collect();
+                let ledger = Arc::clone(&self.ledger);
+                // The panic comes before the message is made.
+                let mut messages = faulty(items.iter(), panic_at)
+                    .map(|&(offset, _, id)| (offset, ledger.message(id)));
+                let batch = |batch: inflight::BatchPut| {
+                    (batch.admitted, batch.duplicates, batch.passed, batch.dispatch)
+                };
+                let put = self
+                    .part(part)
+                    .put_batch_sized(&mut messages, |message: &Message| sizes[&message.id]);
+                self.ledger.fail_drop(None);
+                Answer::Batch(put.map(batch).map_err(|error| {
+                    (error.error, error.offset, error.value.id, batch(error.so_far))
+                }))
+            }
+            Step::Take { part, n, shared, now, token } => {
+                let part = self.part(part);
+                let (lease, taken) = if shared {
+                    let lease = match now {
+                        Some(now) => part.at(now).take_shared(n),
+                        None => part.take_shared(n),
+                    };
+                    let lease = match lease {
+                        Ok(lease) => lease,
+                        Err(error) => return Answer::Taken(Err(error)),
+                    };
+                    let taken = lease
+                        .messages()
+                        .iter()
+                        .map(|held| (held.offset(), held.value().id, held.deliveries()))
+                        .collect();
+                    (AnyLease::Shared(lease), taken)
+                } else {
+                    let lease = match now {
+                        Some(now) => part.at(now).take(n),
+                        None => part.take(n),
+                    };
+                    let lease = match lease {
+                        Ok(lease) => lease,
+                        Err(error) => return Answer::Taken(Err(error)),
+                    };
+                    let taken = listed(&lease);
+                    (AnyLease::Lending(lease), taken)
+                };
+                self.leases.insert(token, lease);
+                Answer::Taken(Ok(taken))
+            }
+            Step::End { token, ref how } => {
+                let lease = self.leases.remove(&token).expect("a live lease");
+                self.end(lease, how)
+            }
+            Step::Finish { token, offset } => {
+                let finished = match self.leases.get_mut(&token).expect("a live lease") {
+                    AnyLease::Lending(lease) => lease.finish(offset),
+                    AnyLease::Shared(lease) => lease.finish(offset),
+                };
+                Answer::Removed(finished.map(inflight::Next::get))
+            }
+            Step::Touch { token, now } => {
+                match &self.leases[&token] {
+                    AnyLease::Lending(lease) => lease.touch(now),
+                    AnyLease::Shared(lease) => lease.touch(now),
+                }
+                Answer::Nothing
+            }
+            Step::Remove { part, offset } => {
+                Answer::Removed(self.part(part).remove(offset).map(inflight::Next::get))
+            }
+            Step::RemoveBatch { part, ref offsets, panic_at } => {
+                let mut each = Vec::new();
+                let offsets = faulty(offsets.iter().copied(), panic_at);
+                let done = self.part(part).remove_each(offsets, |_, removed| each.push(removed));
+                if let Ok(done) = done {
+                    let count = |what| each.iter().filter(|each| **each == what).count();
+                    assert_eq!(done.applied, count(Ok(())));
+                    assert_eq!(done.passed, count(Err(inflight::RemoveError::Passed)));
+                    assert_eq!(done.held, count(Err(inflight::RemoveError::Held)));
+                    assert_eq!(done.unknown, count(Err(inflight::RemoveError::Unknown)));
+                }
+                Answer::RemovedBatch(done.map(|done| done.next.get()), each)
+            }
+            Step::Revoke { part, offset, now, token } => {
+                Answer::Revoked(match self.part(part).at(now).revoke(offset) {
+                    Ok(lease) => {
+                        let revoked = listed(&lease);
+                        self.leases.insert(token, AnyLease::Lending(lease));
+                        Ok(revoked)
+                    }
+                    Err(error) => Err(error),
+                })
+            }
+            Step::MinOffset { part } => {
+                Answer::Next(self.part(part).min_offset().map(inflight::Next::get))
+            }
+            Step::AdvanceTo { part, next } => {
+                Answer::Advanced(self.part(part).advance_to(next).map(inflight::Next::get))
+            }
+            Step::Head { part } => Answer::Head(self.part(part).head().map(|head| head.map(look))),
+            Step::Close { part } => Answer::Closed(self.part(part).close()),
+            Step::Stalled { part, now, age } => {
+                Answer::Stalled(self.part(part).stalled(now, age).map(|stalled| {
+                    stalled
+                        .map(|one| (one.offset, one.since, one.deliveries, one.revocable))
+                        .collect()
+                }))
+            }
+        }
+    }
+
+    fn end(&mut self, lease: AnyLease<'w, W>, how: &End) -> Answer {
+        match (lease, how) {
+            (AnyLease::Lending(lease), End::Commit) => report(lease.commit()),
+            (AnyLease::Shared(lease), End::Commit) => report(lease.commit()),
+            (AnyLease::Lending(lease), End::Only { done, panic_at }) => {
+                report(lease.commit_only(faulty(done.iter().copied(), *panic_at)))
+            }
+            (AnyLease::Shared(lease), End::Only { done, panic_at }) => {
+                report(lease.commit_only(faulty(done.iter().copied(), *panic_at)))
+            }
+            (AnyLease::Lending(lease), End::Where { done, panic_at }) => {
+                report(lease.commit_where(judge(done, *panic_at)))
+            }
+            (AnyLease::Shared(lease), End::Where { done, panic_at }) => {
+                report(lease.commit_where(judge(done, *panic_at)))
+            }
+            (AnyLease::Lending(lease), End::Rollback) => report(lease.rollback()),
+            (AnyLease::Shared(lease), End::Rollback) => report(lease.rollback()),
+            (AnyLease::Lending(lease), End::Detach) => nothing(|| lease.detach()),
+            (AnyLease::Shared(lease), End::Detach) => nothing(|| lease.detach()),
+            (AnyLease::Lending(lease), End::Drop) => nothing(|| drop(lease)),
+            (AnyLease::Shared(lease), End::Drop) => nothing(|| drop(lease)),
+            (AnyLease::Lending(lease), End::Forget) => nothing(|| std::mem::forget(lease)),
+            (AnyLease::Shared(lease), End::Forget) => nothing(|| std::mem::forget(lease)),
+            (AnyLease::Lending(lease), End::Values { take }) => {
+                let mut values = lease.into_values();
+                let yielded = values.by_ref().take(*take).collect();
+                drop(values);
+                self.yielded(yielded)
+            }
+            (AnyLease::Shared(lease), End::Values { take }) => {
+                let mut values = lease.into_values();
+                let yielded = values.by_ref().take(*take).collect();
+                drop(values);
+                self.yielded(yielded)
+            }
+        }
+    }
+
+    fn yielded(&self, values: Vec<(u64, Message)>) -> Answer {
+        self.ledger.fail_drop(None);
+        Answer::Values(values.iter().map(|(offset, message)| (*offset, message.id)).collect())
+    }
+}
+
+fn nothing(f: impl FnOnce()) -> Answer {
+    f();
+    Answer::Nothing
+}
+
+fn judge(done: &[u64], panic_at: Option<usize>) -> impl FnMut(u64, &Message) -> bool {
+    let mut asked = 0..;
+    move |offset, _| {
+        if asked.next() == panic_at {
+            injected();
+        }
+        done.contains(&offset)
+    }
+}
+
+fn listed<W: Window<Value = Message>>(lease: &Lease<&W>) -> Vec<(u64, u64, u32)> {
+    assert_eq!(lease.len(), lease.iter().len());
+    lease.messages().map(|one| (one.offset, one.value.id, one.deliveries)).collect()
+}
+
+impl<W: Window<Value = Message>> Driver for Real<'_, W> {
+    fn step(&mut self, step: &Step, fault: Fault) -> Answer {
+        match fault {
+            Fault::None => {}
+            Fault::Drop(id) => self.ledger.fail_drop(Some(id)),
+            Fault::Clone(id) => self.ledger.fail_clone(Some(id)),
+        }
+        let answer = catch_unwind(AssertUnwindSafe(|| self.call(step)));
+        self.ledger.fail_drop(None);
+        self.ledger.fail_clone(None);
+        match answer {
+            Ok(answer) => answer,
+            Err(panic) if panic.is::<Injected>() => {
+                if let Step::Assign { .. } = step {
+                    self.call(step);
+                }
+                Answer::Panicked
+            }
+            Err(panic) => resume_unwind(panic),
+        }
+    }
+
+    fn view(&self) -> View {
+        let part = self.last();
+        let usage = self.window.usage();
+        let view = View {
+            watermark: part.watermark().unwrap().get(),
+            end: part.end().unwrap(),
+            span: part.span().unwrap(),
+            count: usage.count,
+            bytes: usage.bytes,
+            pending: part.pending().unwrap().map(look).collect(),
+        };
+        assert_eq!(self.window.count(), view.count);
+        assert_eq!(self.window.bytes(), view.bytes);
+        assert_eq!(self.window.span(), view.span);
+        assert_eq!(self.window.is_empty(), view.count == 0);
+        view
+    }
+}
