@@ -37,10 +37,10 @@ use state::State;
 /// What went wrong, in a sentence.
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
-/// Messages of one partition in flight; the span of a partition is at most twice as much.
+/// Messages of one partition in flight.
 const COUNT: usize = 4096;
-/// Watermarks are published so often: a restart repeats what was handled since.
-const PUBLISH: Duration = Duration::from_millis(50);
+/// From a partition's stored watermark to its end: what a kill makes be handled again, at most.
+const SPAN: usize = 2 * COUNT;
 /// How long an interrupted run waits for what is in flight.
 const DRAIN: Duration = Duration::from_secs(10);
 /// How often the progress is drawn.
@@ -104,13 +104,12 @@ fn consume(args: &Args, state: &State, log: Arc<Log>) -> Result<ExitCode, Failur
     let written = Arc::clone(&ledgers);
     let faults = args.faults();
     let consumer = Consumer::builder(Arc::clone(&log), Arc::clone(&store))
-        .window(|_| RingWindow::<_, { 2 * COUNT }>::boxed())
+        .window(|_| RingWindow::<_, SPAN>::boxed())
         .workers(args.workers)
         .batch(args.batch)
         .pull_batch(512)
-        .limits(Limits::default().count(COUNT).span(2 * COUNT as u64))
+        .limits(Limits::default().count(COUNT).span(SPAN as u64).replay(SPAN as u64))
         .backoff(Backoff::new(Duration::from_millis(1), Duration::from_millis(100)))
-        .publish_every(PUBLISH)
         .concurrent(move |batch: &Batch<Line>| handle(batch, &faults, &written))
         .start()?;
 

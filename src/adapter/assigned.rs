@@ -31,6 +31,8 @@ pub(crate) struct Room {
     pub(crate) end: u64,
     /// Nothing is unfinished: one message may be admitted whatever its size and offset.
     pub(crate) empty: bool,
+    /// Publishing now would make more room.
+    pub(crate) stale: bool,
 }
 
 impl Room {
@@ -68,6 +70,8 @@ pub(crate) struct Assigned<W: Window> {
     opened: Condvar,
     /// The puller waits for room, or is about to.
     throttled: AtomicBool,
+    /// The stored offset. Changed only by those who publish.
+    published: AtomicU64,
     /// The last pull found nothing beyond the end of the window.
     pub(crate) at_tail: AtomicBool,
     pub(crate) counts: Counts,
@@ -102,6 +106,7 @@ impl<W: Window> Assigned<W> {
             gate: Mutex::default(),
             opened: Condvar::new(),
             throttled: AtomicBool::new(false),
+            published: AtomicU64::new(start),
             at_tail: AtomicBool::new(false),
             counts: Counts::default(),
             last_error: Mutex::default(),
@@ -122,23 +127,53 @@ impl<W: Window> Assigned<W> {
 
     /// What may be admitted, seen from the one puller: others only make more room.
     pub(crate) fn room(&self, part: &Assignment<Arc<W>>) -> Room {
-        // The watermark first: one that has moved since allows less than there is.
+        // These first: ones that have moved since allow less than there is.
+        let published = self.published();
         let watermark = part.watermark().map_or(0, |next| next.get());
         let usage = self.window.usage();
+        let spanned = watermark.saturating_add(self.limits.span);
+        let replayed = published.saturating_add(self.limits.replay);
+        let stale = replayed < spanned && published < watermark;
         Room {
             count: self.limits.count.saturating_sub(usage.count),
             bytes: self.limits.bytes.saturating_sub(usage.bytes),
-            end: watermark.saturating_add(self.limits.span),
-            empty: usage.count == 0,
+            end: spanned.min(replayed),
+            empty: usage.count == 0 && !stale,
+            stale,
         }
+    }
+
+    /// The stored offset.
+    pub(crate) fn published(&self) -> u64 {
+        self.published.load(Ordering::Acquire)
+    }
+
+    /// This offset was stored.
+    pub(crate) fn set_published(&self, offset: u64) {
+        self.published.store(offset, Ordering::Release);
+    }
+
+    /// Is there room? When publishing would help, asks for that.
+    fn has_room(&self, part: &Assignment<Arc<W>>, need: Need, publish: &dyn Fn()) -> bool {
+        let room = self.room(part);
+        let has = room.has(need);
+        if !has && room.stale {
+            publish();
+        }
+        has
     }
 
     fn gate(&self) -> MutexGuard<'_, Gate> {
         self.gate.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until there is room.
-    pub(crate) fn wait_for_room(&self, part: &Assignment<Arc<W>>, need: Need) -> Woken {
+    /// Waits until there is room; asks to `publish` when that would make some.
+    pub(crate) fn wait_for_room(
+        &self,
+        part: &Assignment<Arc<W>>,
+        need: Need,
+        publish: &dyn Fn(),
+    ) -> Woken {
         let mut gate = self.gate();
         gate.need = need;
         self.throttled.store(true, Ordering::Relaxed);
@@ -149,7 +184,7 @@ impl<W: Window> Assigned<W> {
             if gate.stopped {
                 break Woken::Stop;
             }
-            if self.room(part).has(need) {
+            if self.has_room(part, need, publish) {
                 break Woken::Go;
             }
             gate = self.opened.wait(gate).unwrap_or_else(PoisonError::into_inner);
@@ -158,13 +193,14 @@ impl<W: Window> Assigned<W> {
         woken
     }
 
-    /// Something may have been finished: wakes the puller if it waits for room and has it now.
-    pub(crate) fn made_room(&self) {
+    /// Something may have been finished or published: wakes the puller if it waits for room and
+    /// has it now.
+    pub(crate) fn made_room(&self, publish: &dyn Fn()) {
         fence(Ordering::SeqCst);
         if self.throttled.load(Ordering::Relaxed) {
             // The lock: a puller that has looked for room is then waiting, and hears.
             let gate = self.gate();
-            if self.room(&self.assignment()).has(gate.need) {
+            if self.has_room(&self.assignment(), gate.need, publish) {
                 self.opened.notify_one();
             }
         }

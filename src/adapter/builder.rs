@@ -207,13 +207,13 @@ where
         check("limits.count", self.limits.count > 0, "at least 1")?;
         check("limits.bytes", self.limits.bytes > 0, "at least 1")?;
         check("limits.span", self.limits.span > 0, "at least 1")?;
+        check("limits.replay", self.limits.replay > 0, "at least 1")?;
         let attempts = self.last_resort.as_ref().map_or(1, |last| last.attempts);
         check("give_up_after", attempts > 0, "at least 1 attempt")?;
 
         let partitions = self.source.partitions().map_err(StartError::Source)?;
         let mut names = HashSet::new();
         let mut assigned = Vec::with_capacity(partitions.len());
-        let mut published = Vec::with_capacity(partitions.len());
         for partition in partitions {
             if !names.insert(String::from(partition.name())) {
                 return Err(StartError::TwiceNamed(partition.name().into()));
@@ -228,7 +228,6 @@ where
                 "no larger than the window's capacity; Builder::window sets a larger one",
             )?;
             assigned.push(Assigned::new(partition, window, start, self.limits));
-            published.push(start);
         }
 
         let settings = Settings {
@@ -241,8 +240,7 @@ where
             pull_retry: self.pull_retry,
             publish_every: self.publish_every,
         };
-        let running =
-            Arc::new(Running::new(self.source, self.store, assigned, published, settings));
+        let running = Arc::new(Running::new(self.source, self.store, assigned, settings));
         let listener: Weak<dyn Listener> = Arc::downgrade(&running) as _;
         running.set_rings(running.source.subscribe(News::new(listener)));
 

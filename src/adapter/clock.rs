@@ -50,6 +50,8 @@ impl<W: Window> Ord for Due<W> {
 struct Alarms<W: Window> {
     due: BinaryHeap<Due<W>>,
     number: u64,
+    /// Somebody cannot wait for the next time to publish.
+    publish: bool,
     stopped: bool,
 }
 
@@ -71,7 +73,12 @@ impl<W: Window> Clock<W> {
     pub(crate) fn new() -> Self {
         Self {
             started: Instant::now(),
-            alarms: Mutex::new(Alarms { due: BinaryHeap::new(), number: 0, stopped: false }),
+            alarms: Mutex::new(Alarms {
+                due: BinaryHeap::new(),
+                number: 0,
+                publish: false,
+                stopped: false,
+            }),
             changed: Condvar::new(),
         }
     }
@@ -117,18 +124,30 @@ impl<W: Window> Clock<W> {
         }
     }
 
+    /// Publishes as soon as the clock gets to it.
+    pub(crate) fn publish_soon(&self) {
+        let mut alarms = self.alarms();
+        if !alarms.publish {
+            alarms.publish = true;
+            self.changed.notify_one();
+        }
+    }
+
     /// Nothing comes due any more.
     pub(crate) fn stop(&self) {
         self.alarms().stopped = true;
         self.changed.notify_one();
     }
 
-    /// What is due, or none at `until`, or when stopped.
+    /// What is due; none when it is time to publish.
     fn wait(&self, until: Instant) -> Result<Option<Due<W>>, Stopped> {
         let mut alarms = self.alarms();
         loop {
             if alarms.stopped {
                 return Err(Stopped);
+            }
+            if std::mem::take(&mut alarms.publish) {
+                return Ok(None);
             }
             let now = Instant::now();
             let next = alarms.due.peek().map_or(until, |first| first.at.min(until));

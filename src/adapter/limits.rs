@@ -19,11 +19,12 @@ pub struct Limits {
     pub(crate) count: usize,
     pub(crate) bytes: u64,
     pub(crate) span: u64,
+    pub(crate) replay: u64,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { count: 1000, bytes: 100 << 20, span: 2000 }
+        Self { count: 1000, bytes: 100 << 20, span: 2000, replay: u64::MAX }
     }
 }
 
@@ -46,6 +47,16 @@ impl Limits {
     /// which counts from the first message still cached instead.
     pub fn span(mut self, offsets: u64) -> Self {
         self.span = offsets;
+        self
+    }
+
+    /// Offsets between the *stored* watermark and the end: what is handled again after a crash, at
+    /// most. Default: no limit, so that it is what was handled in
+    /// [`Builder::publish_every`](super::Builder::publish_every). With a limit, watermarks are
+    /// published when half of it is used up, too; and while the store fails, the intake comes to a
+    /// stop.
+    pub fn replay(mut self, offsets: u64) -> Self {
+        self.replay = offsets;
         self
     }
 }

@@ -149,7 +149,7 @@ where
             running.clock.rest(index, REST);
         }
         // Also when nothing was finished: an ended assignment's slots may have become free.
-        assigned.made_room();
+        assigned.made_room(&|| running.clock.publish_soon());
         running.something_ended(index);
     }
 }

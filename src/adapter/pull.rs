@@ -157,7 +157,7 @@ where
     fn step(&mut self) -> Woken {
         match self.admit() {
             Ok(()) => {}
-            Err(Refused::Need(need)) => return self.assigned().wait_for_room(&self.part, need),
+            Err(Refused::Need(need)) => return self.wait_for_room(need),
             Err(Refused::Never(kind)) => return self.pause(&kind),
         }
         let running = Arc::clone(&self.running);
@@ -166,7 +166,10 @@ where
         let messages = self.running.settings.pull_batch.min(room.count);
         let messages = messages.min(room.end.saturating_sub(self.pulling.next) as usize);
         if messages == 0 || room.bytes == 0 {
-            return assigned.wait_for_room(&self.part, self.good_part());
+            return self.wait_for_room(self.good_part());
+        }
+        if room.end.saturating_sub(self.pulling.next) < assigned.limits.replay / 2 && room.stale {
+            running.clock.publish_soon();
         }
         // Before the pull: a bell that rings while it finds nothing must be heard.
         let news = assigned.news();
@@ -197,12 +200,17 @@ where
         assigned.wait_for_news(news, until)
     }
 
+    fn wait_for_room(&self, need: Need) -> Woken {
+        let publish = || self.running.clock.publish_soon();
+        self.assigned().wait_for_room(&self.part, need, &publish)
+    }
+
     /// The room to wait for before the next pull: for a good part of one, so that a puller at a
     /// limit is not woken for every message.
     fn good_part(&self) -> Need {
         let limits = &self.assigned().limits;
         let count = self.running.settings.pull_batch.min((limits.count / 4).max(1));
-        let offsets = (count as u64).min((limits.span / 4).max(1));
+        let offsets = (count as u64).min((limits.span.min(limits.replay) / 4).max(1));
         Need { count, bytes: (limits.bytes / 4).max(1), end: self.pulling.next + offsets }
     }
 

@@ -47,9 +47,9 @@ pub(crate) struct Running<S: Source, W: Window<Value = S::Message>> {
     pub(crate) clock: Clock<W>,
     pub(crate) settings: Settings<S::Message>,
     store: Box<dyn OffsetStore>,
-    /// The offset stored for each partition, as far as this consumer knows. Locked while a
-    /// watermark is read and published, and while a partition is assigned anew.
-    published: Mutex<Vec<u64>>,
+    /// Locked while watermarks are read and published, and while a partition is assigned anew:
+    /// nothing of an assignment is published after a later one has begun.
+    publishing: Mutex<()>,
     store_errors: AtomicU64,
     last_store_error: Mutex<Option<String>>,
     /// The source rings when there is news.
@@ -75,7 +75,6 @@ where
         source: S,
         store: Box<dyn OffsetStore>,
         assigned: Vec<Assigned<W>>,
-        published: Vec<u64>,
         settings: Settings<S::Message>,
     ) -> Self {
         Self {
@@ -86,7 +85,7 @@ where
             clock: Clock::new(),
             settings,
             store,
-            published: Mutex::new(published),
+            publishing: Mutex::default(),
             store_errors: AtomicU64::new(0),
             last_store_error: Mutex::default(),
             rings: AtomicBool::new(false),
@@ -106,23 +105,27 @@ where
 
     /// Publishes every watermark that is above what is stored.
     pub(crate) fn publish(&self) -> Result<(), StoreError> {
-        let mut published = self.published.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut indices = Vec::new();
-        let mut offsets = Vec::new();
-        for (index, assigned) in self.assigned.iter().enumerate() {
+        let publishing = self.publishing.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut raised = Vec::new();
+        for assigned in &self.assigned {
             if let Ok(next) = assigned.assignment().min_offset()
-                && published.get(index).is_some_and(|&stored| next.get() > stored)
+                && next.get() > assigned.published()
             {
-                indices.push(index);
-                offsets.push((assigned.partition.name(), next.get()));
+                raised.push((assigned, next.get()));
             }
         }
-        if offsets.is_empty() {
+        if raised.is_empty() {
             return Ok(());
         }
+        let named = raised.iter().map(|(assigned, next)| (assigned.partition.name(), *next));
+        let offsets: Vec<_> = named.collect();
         self.stored(|store| store.publish(&offsets))?;
-        for (index, (_, offset)) in indices.into_iter().zip(offsets) {
-            published[index] = offset;
+        for (assigned, next) in &raised {
+            assigned.set_published(*next);
+        }
+        drop(publishing);
+        for (assigned, _) in raised {
+            assigned.made_room(&|| self.clock.publish_soon());
         }
         Ok(())
     }
@@ -133,10 +136,10 @@ where
         index: usize,
         offset: u64,
     ) -> Result<Assignment<Arc<W>>, StoreError> {
-        let mut published = self.published.lock().unwrap_or_else(PoisonError::into_inner);
+        let _publishing = self.publishing.lock().unwrap_or_else(PoisonError::into_inner);
         let assigned = &self.assigned[index];
         self.stored(|store| store.reset(assigned.partition.name(), offset))?;
-        published[index] = offset;
+        assigned.set_published(offset);
         count(&assigned.counts.resets, 1);
         Ok(assigned.reassign(offset))
     }
@@ -324,13 +327,9 @@ where
                 watermark,
                 end: part.end().unwrap_or(watermark),
                 left: assigned.window.count(),
-                published: assigned.partition.first(),
+                published: assigned.published(),
             }
         });
-        let published = self.published.lock().unwrap_or_else(PoisonError::into_inner);
-        reports
-            .zip(published.iter())
-            .map(|(report, &published)| PartitionReport { published, ..report })
-            .collect()
+        reports.collect()
     }
 }
