@@ -27,7 +27,7 @@ const LARGEST: usize = if usize::BITS == 32 { 1 << 24 } else { u32::MAX as usize
 #[derive(Debug)]
 enum Nonsense {
     NotAscending { offset: u64 },
-    NextBelow { next: u64 },
+    NextNotAbove { next: u64 },
 }
 
 impl fmt::Display for Nonsense {
@@ -36,8 +36,8 @@ impl fmt::Display for Nonsense {
             Self::NotAscending { offset } => {
                 write!(f, "the source answered offset {offset} out of order; nothing was taken")
             }
-            Self::NextBelow { next } => {
-                write!(f, "the source answered {next} as next, which lies below what it answered")
+            Self::NextNotAbove { next } => {
+                write!(f, "the source answered {next} as next, which is not above what it answered")
             }
         }
     }
@@ -73,7 +73,7 @@ impl<T> Pulling<T> {
             found.push_back(message);
         }
         if next < above {
-            return Err(Nonsense::NextBelow { next });
+            return Err(Nonsense::NextNotAbove { next });
         }
         self.messages = found;
         self.next = next;
@@ -181,6 +181,9 @@ where
         let from = self.pulling.next;
         let accepted = match pulled {
             Ok(Pulled::Found { messages, next }) => self.pulling.accept(messages.into_iter(), next),
+            Ok(Pulled::NothingMatched { next }) if next == from => {
+                Err(Nonsense::NextNotAbove { next })
+            }
             Ok(Pulled::NothingMatched { next }) => self.pulling.accept(std::iter::empty(), next),
             Ok(Pulled::NothingNew) => Ok(()),
             Ok(Pulled::IllegalOffset { correct }) => return self.begin_anew(correct),

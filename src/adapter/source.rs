@@ -65,7 +65,7 @@ pub trait Source: Send + Sync + 'static {
     /// # Errors
     /// Any; the consumer pulls the same again after
     /// [`Builder::pull_retry`](super::Builder::pull_retry). So it does when this panics, or when
-    /// the answer contradicts itself (offsets that do not ascend, a `next` that lies below them).
+    /// the answer contradicts itself (offsets that do not ascend, a `next` that is not above them).
     fn pull(
         &self,
         partition: &Partition,
@@ -184,7 +184,7 @@ pub enum Pulled<T> {
     NothingNew,
     /// Messages, but a filter of the source keeps them from this consumer: they count as finished.
     NothingMatched {
-        /// The offset to pull next.
+        /// The offset to pull next, above the one asked for.
         next: u64,
     },
     /// The log does not have this offset (any more). The partition begins anew where the log does,
