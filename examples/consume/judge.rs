@@ -60,7 +60,7 @@ impl Bitmap {
     }
 }
 
-/// Reads the ledgers and judges. `run` is what this run alone took.
+/// Reads the ledgers and judges. `before` handlings are of earlier runs; this one took `seconds`.
 pub fn judge(
     log: &Log,
     report: &ShutdownReport,
@@ -114,19 +114,6 @@ pub fn judge(
     let handled = u64::saturating_sub(handlings, before);
     verdict.per_second = (handled as f64 / seconds.max(1e-9)) as u64;
     Ok(verdict)
-}
-
-/// How many handlings the ledgers have already.
-pub fn handlings(folder: &Path, partitions: usize) -> Result<u64, Failure> {
-    let mut handlings = 0;
-    for index in 0..partitions {
-        ledger::read(&ledger::path(folder, index), |record| {
-            if record.what == What::Handled {
-                handlings += u64::from(record.count);
-            }
-        })?;
-    }
-    Ok(handlings)
 }
 
 impl Verdict {

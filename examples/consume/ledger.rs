@@ -75,21 +75,28 @@ pub fn path(folder: &Path, partition: usize) -> PathBuf {
 }
 
 impl Ledgers {
-    /// Opens the ledgers to append to them; cuts off a torn last record.
-    pub fn open(folder: &Path, names: &[String]) -> Result<Self, Failure> {
+    /// Opens the ledgers to append to them; cuts off a torn last record. Also says how many
+    /// handlings they have already.
+    pub fn open(folder: &Path, names: Vec<String>) -> Result<(Self, u64), Failure> {
         fs::create_dir_all(folder)?;
         let mut files = Vec::with_capacity(names.len());
+        let mut handled = 0;
         for partition in 0..names.len() {
             let path = path(folder, partition);
             let file = OpenOptions::new().create(true).append(true).open(&path)?;
             let mut sound = 0;
-            read(&path, |_| sound += RECORD as u64)?;
+            read(&path, |record| {
+                sound += RECORD as u64;
+                if record.what == What::Handled {
+                    handled += u64::from(record.count);
+                }
+            })?;
             if file.metadata()?.len() > sound {
                 file.set_len(sound)?;
             }
             files.push(Mutex::new(file));
         }
-        Ok(Self { names: names.into(), files, failure: Mutex::default() })
+        Ok((Self { names, files, failure: Mutex::default() }, handled))
     }
 
     fn index(&self, partition: &str) -> usize {

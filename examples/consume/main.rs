@@ -49,92 +49,99 @@ const FRAME: Duration = Duration::from_millis(100);
 fn main() -> ExitCode {
     let args = Args::parse();
     faults::silence_planted_panics();
-    let prepared = prepare(&args);
-    let (state, log) = match prepared {
-        Ok(prepared) => prepared,
-        Err(failure) => {
-            eprintln!("consume: {failure}");
-            return ExitCode::from(2);
-        }
+    let (failure, status) = match Job::prepare(&args) {
+        Err(failure) => (failure, 2),
+        Ok(job) => match job.run(&args) {
+            Ok(status) => return ExitCode::from(status),
+            Err(failure) => (failure, 1),
+        },
     };
-    match consume(&args, &state, Arc::new(log)) {
-        Ok(status) => status,
-        Err(failure) => {
-            eprintln!("consume: {failure}");
-            ExitCode::from(1)
-        }
-    }
+    eprintln!("consume: {failure}");
+    ExitCode::from(status)
 }
 
-/// Opens inputs and state. Nothing is made before all files named are known to be readable.
-fn prepare(args: &Args) -> Result<(State, Log), Failure> {
-    if args.files.is_empty() {
-        let state = State::open(args.state.as_deref(), &args.embedded_identity())?;
-        let log = Log::embedded(&state.folder.join("log"), args)?;
-        Ok((state, log))
-    } else {
-        let log = Log::open(&args.files)?;
-        let state = State::open(args.state.as_deref(), &log.identity())?;
-        Ok((state, log))
-    }
+/// Everything that is needed to begin.
+struct Job {
+    state: State,
+    log: Arc<Log>,
+    store: Arc<FileStore>,
+    ledgers: Arc<Ledgers>,
+    /// Handlings of earlier runs.
+    before: u64,
 }
 
-fn consume(args: &Args, state: &State, log: Arc<Log>) -> Result<ExitCode, Failure> {
-    let store = Arc::new(FileStore::open(state.folder.join("offsets"))?);
-    for partition in log.partitions() {
-        let stored = store.load(&partition.name)?.unwrap_or(0);
-        if stored > partition.lines {
-            let (name, lines) = (&partition.name, partition.lines);
-            return Err(format!("{name} has {lines} lines, but {stored} were consumed").into());
+impl Job {
+    /// Opens inputs and state. Nothing is made before all files named are known to be readable.
+    fn prepare(args: &Args) -> Result<Self, Failure> {
+        let (state, log) = if args.files.is_empty() {
+            let state = State::open(args.state.as_deref(), &args.embedded_identity())?;
+            let log = Log::embedded(&state.folder.join("log"), args)?;
+            (state, log)
+        } else {
+            let log = Log::open(&args.files)?;
+            (State::open(args.state.as_deref(), &log.identity())?, log)
+        };
+        let store = FileStore::open(state.folder.join("offsets"))?;
+        for partition in log.partitions() {
+            let stored = store.load(&partition.name)?.unwrap_or(0);
+            if stored > partition.lines {
+                let (name, lines) = (&partition.name, partition.lines);
+                return Err(format!("{name} has {lines} lines, but {stored} were consumed").into());
+            }
         }
+        let names = log.partitions().iter().map(|partition| partition.name.clone()).collect();
+        let (ledgers, before) = Ledgers::open(&state.ledger(), names)?;
+        Ok(Self { state, log: log.into(), store: store.into(), ledgers: ledgers.into(), before })
     }
-    let names: Vec<_> = log.partitions().iter().map(|partition| partition.name.clone()).collect();
-    let ledgers = Arc::new(Ledgers::open(&state.folder.join("ledger"), &names)?);
-    let before = judge::handlings(&state.folder.join("ledger"), names.len())?;
-    let interrupted = Arc::new(AtomicBool::new(false));
-    let seen = Arc::clone(&interrupted);
-    ctrlc::set_handler(move || {
-        // A second time: at once.
-        if seen.swap(true, Ordering::Relaxed) {
-            std::process::exit(130);
+
+    /// Consumes, judges, prints; the exit status.
+    fn run(self, args: &Args) -> Result<u8, Failure> {
+        let Self { state, log, store, ledgers, before } = self;
+        let interrupted = Arc::new(AtomicBool::new(false));
+        let seen = Arc::clone(&interrupted);
+        ctrlc::set_handler(move || {
+            // A second time: at once.
+            if seen.swap(true, Ordering::Relaxed) {
+                std::process::exit(130);
+            }
+        })?;
+
+        let started = Instant::now();
+        let written = Arc::clone(&ledgers);
+        let faults = args.faults();
+        let consumer = Consumer::builder(Arc::clone(&log), Arc::clone(&store))
+            .window(|_| RingWindow::<_, SPAN>::boxed())
+            .workers(args.workers)
+            .batch(args.batch)
+            .pull_batch(512)
+            .limits(Limits::default().count(COUNT).span(SPAN as u64).replay(SPAN as u64))
+            .backoff(Backoff::new(Duration::from_millis(1), Duration::from_millis(100)))
+            .concurrent(move |batch: &Batch<Line>| handle(batch, &faults, &written))
+            .start()?;
+
+        let mut display = display::Display::new(&log, args.quiet);
+        let mut caught_up = false;
+        while !caught_up && !interrupted.load(Ordering::Relaxed) {
+            if let Some(failure) = ledgers.failure() {
+                return Err(format!("the ledger could not be written: {failure}").into());
+            }
+            caught_up = consumer.wait_caught_up(FRAME);
+            display.draw(&consumer.progress());
         }
-    })?;
-
-    let started = Instant::now();
-    let written = Arc::clone(&ledgers);
-    let faults = args.faults();
-    let consumer = Consumer::builder(Arc::clone(&log), Arc::clone(&store))
-        .window(|_| RingWindow::<_, SPAN>::boxed())
-        .workers(args.workers)
-        .batch(args.batch)
-        .pull_batch(512)
-        .limits(Limits::default().count(COUNT).span(SPAN as u64).replay(SPAN as u64))
-        .backoff(Backoff::new(Duration::from_millis(1), Duration::from_millis(100)))
-        .concurrent(move |batch: &Batch<Line>| handle(batch, &faults, &written))
-        .start()?;
-
-    let mut display = display::Display::new(&log, args.quiet);
-    let mut caught_up = false;
-    while !caught_up && !interrupted.load(Ordering::Relaxed) {
-        if let Some(failure) = ledgers.failure() {
-            return Err(format!("the ledger could not be written: {failure}").into());
+        if !caught_up {
+            consumer.drain(DRAIN);
         }
-        caught_up = consumer.wait_caught_up(FRAME);
-        display.draw(&consumer.progress());
-    }
-    if !caught_up {
-        consumer.drain(DRAIN);
-    }
-    let report = consumer.shutdown(DRAIN)?;
-    display.finish();
+        let report = consumer.shutdown(DRAIN)?;
+        display.finish();
 
-    let seconds = started.elapsed().as_secs_f64();
-    let verdict = judge::judge(&log, &report, before, &state.folder.join("ledger"), seconds)?;
-    if !args.json {
-        verdict.print_for_people();
+        let seconds = started.elapsed().as_secs_f64();
+        let verdict = judge::judge(&log, &report, before, &state.ledger(), seconds)?;
+        if !args.json {
+            verdict.print_for_people();
+        }
+        println!("{}", serde_json::to_string(&verdict)?);
+        Ok(verdict.status(interrupted.load(Ordering::Relaxed)))
     }
-    println!("{}", serde_json::to_string(&verdict)?);
-    Ok(ExitCode::from(verdict.status(interrupted.load(Ordering::Relaxed))))
 }
 
 /// The work: reads each line of the batch, unless a fault is planted there. What was handled is in

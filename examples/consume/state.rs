@@ -35,24 +35,28 @@ impl State {
                 .into());
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                if fs::read_dir(folder).is_ok_and(|mut entries| entries.next().is_some()) {
-                    let new = folder.join(format!("{INPUTS}.new"));
-                    let ours = fs::read_dir(folder)?.count() == 1 && new.exists();
-                    if !ours {
+                fs::create_dir_all(folder).map_err(place)?;
+                let new = folder.join(format!("{INPUTS}.new"));
+                // A run that was killed here leaves just that file.
+                for entry in fs::read_dir(folder).map_err(place)? {
+                    if entry.map_err(place)?.path() != new {
+                        let folder = folder.display();
                         return Err(format!(
-                            "{} is not empty and has no state of this program",
-                            folder.display()
+                            "{folder} is not empty, and not a state of this program"
                         )
                         .into());
                     }
                 }
-                fs::create_dir_all(folder).map_err(place)?;
-                let new = folder.join(format!("{INPUTS}.new"));
                 fs::write(&new, inputs).map_err(place)?;
                 fs::rename(&new, &known).map_err(place)?;
             }
             Err(error) => return Err(place(error).into()),
         }
         Ok(Self { folder: folder.into(), _temporary: None })
+    }
+
+    /// The ledger's folder.
+    pub fn ledger(&self) -> PathBuf {
+        self.folder.join("ledger")
     }
 }

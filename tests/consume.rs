@@ -1,0 +1,378 @@
+//! The example `consume`, run as a program: what it prints, its exit status, what it refuses, and
+//! that nothing is lost when it is killed.
+#![cfg(all(feature = "std", unix))]
+
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use inflight::consumer::{FileStore, OffsetStore};
+use serde::Deserialize;
+
+/// The program, built like this test.
+fn program() -> &'static Path {
+    static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
+    PROGRAM.get_or_init(|| {
+        // target/<profile>/deps/consume-...
+        let test = std::env::current_exe().unwrap();
+        let folder = test.parent().unwrap().parent().unwrap();
+        let program = folder.join("examples").join("consume");
+        // `cargo test` builds examples, `cargo test --test consume` does not.
+        let profile = if folder.ends_with("release") { "release" } else { "test" };
+        let target = folder.parent().unwrap();
+        let built = Command::new(env!("CARGO"))
+            .args(["build", "--quiet", "--example", "consume", "--profile", profile])
+            .arg("--target-dir")
+            .arg(target)
+            .current_dir(env!("CARGO_MANIFEST_DIR"))
+            .status();
+        assert!(built.is_ok_and(|status| status.success()), "the example does not build");
+        assert!(program.exists(), "{} is missing", program.display());
+        program
+    })
+}
+
+fn consume<I: AsRef<std::ffi::OsStr>>(args: impl IntoIterator<Item = I>) -> Command {
+    let mut command = Command::new(program());
+    command.args(args).stdin(Stdio::null());
+    command
+}
+
+/// The last line of its stdout. Any other field is an error.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Summary {
+    messages: u64,
+    finished: u64,
+    duplicates: u64,
+    lost: u64,
+    retried: u64,
+    panics: u64,
+    seconds: f64,
+    per_second: u64,
+    partitions: Vec<PartitionSummary>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct PartitionSummary {
+    name: String,
+    watermark: u64,
+    end: u64,
+}
+
+fn summary(output: &Output) -> Summary {
+    let stdout = String::from_utf8(output.stdout.clone()).unwrap();
+    let last = stdout.lines().last().unwrap_or_default();
+    serde_json::from_str(last).unwrap_or_else(|error| panic!("{error}: {output:?}"))
+}
+
+/// It ended well, having consumed everything.
+fn complete(output: &Output) -> Summary {
+    let summary = summary(output);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    assert_eq!((summary.finished, summary.lost), (summary.messages, 0));
+    for partition in &summary.partitions {
+        assert_eq!(partition.watermark, partition.end, "{}", partition.name);
+    }
+    assert_eq!(summary.partitions.iter().map(|part| part.end).sum::<u64>(), summary.messages);
+    summary
+}
+
+fn run(command: &mut Command) -> Output {
+    command.output().unwrap()
+}
+
+/// It refused to start: status 2, nothing on stdout, one sentence on stderr that has `what`.
+fn refused(output: &Output, what: &str) {
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+    assert!(output.stdout.is_empty(), "{output:?}");
+    assert!(stderr.starts_with("consume: ") && stderr.contains(what), "{stderr}");
+}
+
+#[test]
+fn without_arguments_it_consumes_a_log_of_its_own_with_faults() {
+    let folder = tempfile::tempdir().unwrap();
+    let output = run(consume::<&str>([]).env("TMPDIR", folder.path()));
+    let summary = complete(&output);
+    assert_eq!((summary.messages, summary.duplicates), (200_000, 0));
+    assert!(summary.retried > 0 && summary.panics > 0);
+    assert!(summary.seconds > 0.0 && summary.per_second > 0);
+    assert_eq!(summary.partitions.len(), 4);
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(!stderr.contains("panicked"), "planted panics are quiet: {stderr}");
+    // For people, before the last line.
+    assert!(String::from_utf8_lossy(&output.stdout).lines().count() > 4);
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0, "the temporary folder is gone");
+}
+
+#[test]
+fn options_shape_the_run() {
+    let args = "--messages 1003 --partitions 7 --workers 3 --batch 5 --fail-rate 0.2 \
+                --panic-rate 0.05 --slow-rate 0.01 --seed 9 --json --quiet";
+    let output = run(&mut consume(args.split_whitespace()));
+    let first = complete(&output);
+    assert_eq!((first.messages, first.partitions.len()), (1003, 7));
+    assert_eq!(String::from_utf8_lossy(&output.stdout).lines().count(), 1, "nothing but JSON");
+    assert!(output.stderr.is_empty(), "{output:?}");
+    assert_eq!(first.partitions[6].name, "partition-6");
+    let without = "--messages 500 --fail-rate 0 --panic-rate 0 --slow-rate 0 --json";
+    let none = complete(&run(&mut consume(without.split_whitespace())));
+    assert_eq!((none.retried, none.panics, none.duplicates), (0, 0, 0));
+    let none = complete(&run(&mut consume(["--messages", "0", "--partitions", "1"])));
+    assert_eq!(none.messages, 0);
+}
+
+#[test]
+fn options_out_of_range_are_refused() {
+    for args in [
+        "--workers 0",
+        "--batch 0",
+        "--batch 1025",
+        "--partitions 0",
+        "--fail-rate 1",
+        "--fail-rate -1",
+        "--panic-rate nan",
+        "--messages many",
+        "--unknown",
+    ] {
+        let output = run(&mut consume(args.split_whitespace()));
+        assert_eq!(output.status.code(), Some(2), "{args}: {output:?}");
+        assert!(output.stdout.is_empty() && !output.stderr.is_empty());
+    }
+}
+
+#[test]
+fn files_are_partitions_and_lines_are_messages() {
+    let folder = tempfile::tempdir().unwrap();
+    let huge = "x".repeat(3 << 20);
+    let binary = b"\xff\xfe\n\0\0\n\r\n".to_vec();
+    let long: String = (0..20_000).map(|line| format!("line {line}\n")).collect();
+    let files: [(&str, Vec<u8>, u64); 8] = [
+        ("empty", vec![], 0),
+        ("one", b"a\n".to_vec(), 1),
+        ("torn", b"a\nb\nc".to_vec(), 3),
+        ("blank", b"\n\n\n\n".to_vec(), 4),
+        ("huge", format!("{huge}\nsmall\n{huge}").into_bytes(), 3),
+        ("binary", binary, 3),
+        ("long", long.into_bytes(), 20_000),
+        ("with space and ünïcode", b"1\n2\n".to_vec(), 2),
+    ];
+    let mut paths = Vec::new();
+    for (name, bytes, _) in &files {
+        paths.push(folder.path().join(name));
+        fs::write(paths.last().unwrap(), bytes).unwrap();
+    }
+    let summary = complete(&run(consume(["--batch", "7", "--"]).args(&paths)));
+    let ends: Vec<_> = summary.partitions.iter().map(|partition| partition.end).collect();
+    assert_eq!(ends, files.iter().map(|(_, _, lines)| *lines).collect::<Vec<_>>());
+    assert_eq!((summary.retried, summary.panics), (0, 0), "no faults unless asked for");
+    for (partition, path) in summary.partitions.iter().zip(&paths) {
+        assert_eq!(Path::new(&partition.name), fs::canonicalize(path).unwrap());
+    }
+    let faulty = ["--fail-rate", "0.1", "--panic-rate", "0.01", "--"];
+    let summary = complete(&run(consume(faulty).args(&paths)));
+    assert!(summary.retried > 0 && summary.panics > 0);
+}
+
+#[test]
+fn a_file_that_cannot_be_read_is_refused_and_nothing_is_touched() {
+    let folder = tempfile::tempdir().unwrap();
+    let good = folder.path().join("good");
+    fs::write(&good, "a\nb\n").unwrap();
+    let state = folder.path().join("state");
+    let missing = folder.path().join("missing");
+    let a_folder = folder.path().join("folder");
+    fs::create_dir(&a_folder).unwrap();
+    for bad in [&missing, &a_folder] {
+        let output = run(consume(["--state"]).arg(&state).arg(&good).arg(bad));
+        refused(&output, bad.to_str().unwrap());
+        assert!(!state.exists(), "no state folder is made");
+    }
+    let output = run(consume(["--state"]).arg(&state).args([&good, &good]));
+    refused(&output, "twice");
+    assert!(!state.exists());
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2);
+}
+
+#[test]
+fn the_same_state_goes_on_and_other_inputs_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let state = folder.path().join("state");
+    let (one, two) = (folder.path().join("one"), folder.path().join("two"));
+    fs::write(&one, "a\nb\n").unwrap();
+    fs::write(&two, "c\n").unwrap();
+    let with = |files: &[&PathBuf]| run(consume(["--state"]).arg(&state).args(files));
+    assert_eq!(complete(&with(&[&one, &two])).finished, 3);
+    // Nothing is left to do, and nothing is done twice.
+    let again = complete(&with(&[&one, &two]));
+    assert_eq!((again.finished, again.duplicates, again.per_second), (3, 0, 0));
+    // What was appended is.
+    fs::OpenOptions::new().append(true).open(&two).unwrap().write_all(b"d\ne").unwrap();
+    let more = complete(&with(&[&one, &two]));
+    assert_eq!((more.finished, more.duplicates), (5, 0));
+    for files in [&[&one][..], &[&two, &one], &[]] {
+        refused(&with(files), "other inputs");
+    }
+    assert_eq!(complete(&with(&[&one, &two])).finished, 5);
+    // A file that has become shorter than what was consumed of it.
+    fs::write(&one, "a\n").unwrap();
+    refused(&with(&[&one, &two]), "1 lines");
+    // Folders that are somebody else's.
+    refused(&run(consume(["--state"]).arg(folder.path())), "not empty");
+    refused(&run(consume(["--state"]).arg(&one)), one.to_str().unwrap());
+}
+
+#[test]
+fn a_damaged_offset_file_or_ledger_is_named_and_kept() {
+    let folder = tempfile::tempdir().unwrap();
+    let args = ["--messages", "1000", "--partitions", "1", "--state"];
+    let go = || run(consume(args).arg(folder.path()));
+    complete(&go());
+    let offsets = folder.path().join("offsets").join("offsets");
+    let sound = fs::read(&offsets).unwrap();
+    fs::write(&offsets, &sound[..sound.len() - 3]).unwrap();
+    refused(&go(), offsets.to_str().unwrap());
+    assert_eq!(fs::read(&offsets).unwrap(), &sound[..sound.len() - 3]);
+    fs::write(&offsets, &sound).unwrap();
+
+    let ledger = folder.path().join("ledger").join("0000");
+    let sound = fs::read(&ledger).unwrap();
+    // A torn last record is cut off ...
+    for torn in 1..16 {
+        let mut bytes = sound.clone();
+        bytes.extend_from_slice(&sound[..torn]);
+        fs::write(&ledger, bytes).unwrap();
+        complete(&go());
+        assert_eq!(fs::read(&ledger).unwrap(), sound);
+    }
+    // ... and one with a wrong checksum; in the middle it is damage.
+    let mut bytes = sound.clone();
+    bytes.extend_from_slice(&[7; 16]);
+    fs::write(&ledger, &bytes).unwrap();
+    complete(&go());
+    assert_eq!(fs::read(&ledger).unwrap(), sound);
+    bytes.truncate(sound.len());
+    bytes[20] ^= 1;
+    fs::write(&ledger, &bytes).unwrap();
+    refused(&go(), ledger.to_str().unwrap());
+    assert_eq!(fs::read(&ledger).unwrap(), bytes);
+
+    // A ledger that does not know of what the offsets call finished.
+    fs::write(&ledger, &sound[..sound.len() / 32 * 16]).unwrap();
+    let output = go();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(summary(&output).lost > 0);
+}
+
+/// What the ledger of a partition says was handled: records of first offset (8 bytes), count (3),
+/// kind (1, 1 = handled), checksum (4).
+fn handled(state: &Path, partition: usize) -> Vec<u64> {
+    let bytes = fs::read(state.join("ledger").join(format!("{partition:04}"))).unwrap_or_default();
+    let mut offsets = Vec::new();
+    for record in bytes.chunks_exact(16).filter(|record| record[11] == 1) {
+        let first = u64::from_le_bytes(record[..8].try_into().unwrap());
+        let count = u32::from_le_bytes([record[8], record[9], record[10], 0]);
+        offsets.extend(first..first + u64::from(count));
+    }
+    offsets.sort_unstable();
+    offsets.dedup();
+    offsets
+}
+
+/// What a restart will do again, exactly: handled, and not below the stored offset.
+fn to_repeat(state: &Path, partitions: usize) -> u64 {
+    let store = FileStore::open(state.join("offsets")).unwrap();
+    let mut repeated = 0;
+    for partition in 0..partitions {
+        let stored = store.load(&format!("partition-{partition}")).unwrap().unwrap_or(0);
+        let above = handled(state, partition).into_iter().filter(|offset| *offset >= stored);
+        let above = above.count() as u64;
+        assert!(above <= 8_192, "more than the span of a partition: {above}");
+        repeated += above;
+    }
+    repeated
+}
+
+/// The size of all ledgers: how far a run is, seen from outside.
+fn written(state: &Path) -> u64 {
+    let Ok(files) = fs::read_dir(state.join("ledger")) else { return 0 };
+    files.flatten().filter_map(|file| Some(file.metadata().ok()?.len())).sum()
+}
+
+fn kill(mut child: Child) {
+    child.kill().unwrap();
+    child.wait().unwrap();
+}
+
+/// Case 36: killed at many instants, from the very start on, and started again: nothing is lost,
+/// and no more is repeated than lay above the stored offsets.
+#[test]
+fn case_36_killed_and_started_again_it_loses_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let state = folder.path().join("state");
+    let args = "--messages 120000 --partitions 4 --workers 8 --fail-rate 0.02 --panic-rate 0.002 \
+                --slow-rate 0.002 --batch 8 --json --quiet --state";
+    let start = || {
+        let mut command = consume(args.split_whitespace());
+        command.arg(&state).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.spawn().unwrap()
+    };
+    let mut bound = 0;
+    let mut random = 0x1234_5678_9abc_def1_u64 ^ u64::from(std::process::id());
+    let mut under_way = 0;
+    for round in 0..12 {
+        let mut child = start();
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        // Some by time, which hits the start; most by progress, which hits the work.
+        if round % 4 == 0 {
+            std::thread::sleep(Duration::from_micros(random % 20_000));
+        } else {
+            let until = written(&state) + random % 20_000;
+            while written(&state) < until && child.try_wait().unwrap().is_none() {
+                std::thread::yield_now();
+            }
+        }
+        under_way += u32::from(child.try_wait().unwrap().is_none());
+        kill(child);
+        if state.join("offsets").exists() {
+            bound += to_repeat(&state, 4);
+        }
+    }
+    let output = start().wait_with_output().unwrap();
+    let summary = complete(&output);
+    assert_eq!((summary.messages, summary.lost), (120_000, 0));
+    assert!(summary.duplicates <= bound, "{} duplicates, bound {bound}", summary.duplicates);
+    assert!(under_way >= 6, "the kills hit a run that was under way only {under_way} times");
+}
+
+/// Ctrl-C: what is in flight is finished, the rest is left, and the next run goes on without a
+/// duplicate.
+#[test]
+fn an_interrupt_drains_and_says_that_something_is_left() {
+    let folder = tempfile::tempdir().unwrap();
+    let args =
+        ["--messages", "100000", "--slow-rate", "0.02", "--workers", "2", "--json", "--state"];
+    let child = consume(args).arg(folder.path()).stdout(Stdio::piped()).spawn().unwrap();
+    while written(folder.path()) == 0 {
+        std::thread::yield_now();
+    }
+    let killed = Command::new("kill").args(["-INT", &child.id().to_string()]).status();
+    assert!(killed.unwrap().success());
+    let output = child.wait_with_output().unwrap();
+    let left = summary(&output);
+    assert_eq!(output.status.code(), Some(3), "{output:?}");
+    assert_eq!((left.lost, left.duplicates), (0, 0));
+    assert!(left.finished > 0 && left.finished < 100_000);
+    // Drained: everything that was handled is below the watermarks.
+    assert_eq!(left.partitions.iter().map(|part| part.watermark).sum::<u64>(), left.finished);
+    let fast = ["--messages", "100000", "--slow-rate", "0", "--json", "--state"];
+    let rest = complete(&run(consume(fast).arg(folder.path())));
+    assert_eq!((rest.finished, rest.duplicates), (100_000, 0));
+}
