@@ -1,6 +1,6 @@
 //! The example `consume`, run as a program: what it prints, its exit status, what it refuses, and
 //! that nothing is lost when it is killed.
-#![cfg(all(feature = "std", unix))]
+#![cfg(all(feature = "std", unix, not(miri)))]
 
 use std::fs;
 use std::io::Write;

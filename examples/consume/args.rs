@@ -15,10 +15,11 @@ pub struct Args {
     /// made, and failures and panics are planted.
     pub files: Vec<PathBuf>,
     /// Messages of the embedded log, over all partitions.
-    #[arg(long, default_value_t = 200_000)]
+    #[arg(long, default_value_t = 200_000, conflicts_with = "files")]
     pub messages: u64,
     /// Partitions of the embedded log.
-    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u64).range(1..=1024))]
+    #[arg(long, default_value_t = 4, conflicts_with = "files",
+        value_parser = clap::value_parser!(u64).range(1..=1024))]
     pub partitions: u64,
     /// Worker threads.
     #[arg(long, default_value_t = 8, value_parser = parse_workers)]

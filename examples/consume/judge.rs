@@ -134,14 +134,25 @@ impl Verdict {
         }
     }
 
-    pub fn print_for_people(&self) {
+    /// The same in words.
+    pub fn for_people(&self) -> String {
+        let mut text = String::new();
         for partition in &self.partitions {
-            println!("{}: watermark {} of {}", partition.name, partition.watermark, partition.end);
+            let PartitionVerdict { name, watermark, end } = partition;
+            text.push_str(&format!("{name}: watermark {watermark} of {end}\n"));
         }
-        println!(
-            "{} of {} messages handled in {:.2} s ({} a second), {} retried, {} panics",
-            self.finished, self.messages, self.seconds, self.per_second, self.retried, self.panics
-        );
-        println!("{} duplicates, {} lost", self.duplicates, self.lost);
+        text.push_str(&format!(
+            "{} of {} messages handled in {:.2} s ({} a second); {} retried, {} panics\n\
+             {} duplicates, {} lost\n",
+            self.finished,
+            self.messages,
+            self.seconds,
+            self.per_second,
+            self.retried,
+            self.panics,
+            self.duplicates,
+            self.lost
+        ));
+        text
     }
 }

@@ -120,6 +120,10 @@ impl Ledgers {
     fn append(&self, partition: usize, records: &[Record]) -> bool {
         let bytes: Vec<u8> = records.iter().flat_map(|record| record.encode()).collect();
         let mut file = self.files[partition].lock().unwrap_or_else(PoisonError::into_inner);
+        if self.failure().is_some() {
+            // Half a record may be at the end; whatever followed it would be lost with it.
+            return false;
+        }
         match file.write_all(&bytes) {
             Ok(()) => true,
             Err(error) => {

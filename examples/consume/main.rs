@@ -19,6 +19,7 @@ mod ledger;
 mod log;
 mod state;
 
+use std::io::Write;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -136,10 +137,11 @@ impl Job {
 
         let seconds = started.elapsed().as_secs_f64();
         let verdict = judge::judge(&log, &report, before, &state.ledger(), seconds)?;
+        let mut stdout = std::io::stdout().lock();
         if !args.json {
-            verdict.print_for_people();
+            stdout.write_all(verdict.for_people().as_bytes())?;
         }
-        println!("{}", serde_json::to_string(&verdict)?);
+        writeln!(stdout, "{}", serde_json::to_string(&verdict)?)?;
         Ok(verdict.status(interrupted.load(Ordering::Relaxed)))
     }
 }

@@ -36,7 +36,7 @@ pub(crate) struct Room {
 }
 
 impl Room {
-    fn has(&self, need: Need) -> bool {
+    pub(crate) fn has(&self, need: Need) -> bool {
         let fits = self.count >= need.count && self.bytes >= need.bytes && self.end >= need.end;
         fits || self.empty
     }
@@ -55,9 +55,13 @@ pub(crate) enum Woken {
 struct Gate {
     /// Bells rung so far.
     news: u64,
+    /// Turns that workers have ended while the puller was throttled.
+    turns: u64,
     stopped: bool,
     /// Set while the puller waits for room.
     need: Need,
+    /// Set while it waits for any turn to end.
+    any_turn: bool,
 }
 
 /// A partition while it is assigned to this consumer.
@@ -72,8 +76,9 @@ pub(crate) struct Assigned<W: Window> {
     throttled: AtomicBool,
     /// The stored offset. Changed only by those who publish.
     published: AtomicU64,
-    /// The last pull found nothing beyond the end of the window.
-    pub(crate) at_tail: AtomicBool,
+    /// The last pull found nothing beyond the end of the window, and no bell has rung since it
+    /// began.
+    at_tail: AtomicBool,
     pub(crate) counts: Counts,
     last_error: Mutex<Option<String>>,
 }
@@ -199,11 +204,32 @@ impl<W: Window> Assigned<W> {
         fence(Ordering::SeqCst);
         if self.throttled.load(Ordering::Relaxed) {
             // The lock: a puller that has looked for room is then waiting, and hears.
-            let gate = self.gate();
-            if self.has_room(&self.assignment(), gate.need, publish) {
+            let mut gate = self.gate();
+            gate.turns += 1;
+            if gate.any_turn || self.has_room(&self.assignment(), gate.need, publish) {
                 self.opened.notify_one();
             }
         }
+    }
+
+    /// The window is full although there is room by its counts: something is still on its way out.
+    /// From now on every worker's turn is counted; to be asked before the put is tried again.
+    pub(crate) fn watch_turns(&self) -> u64 {
+        let turns = self.gate().turns;
+        self.throttled.store(true, Ordering::Relaxed);
+        // Pairs with the fence in `made_room`: either the put that follows finds the way free, or
+        // whoever frees it counts its turn.
+        fence(Ordering::SeqCst);
+        turns
+    }
+
+    /// Waits until a worker has ended a turn since they were `seen`.
+    pub(crate) fn wait_for_turn(&self, seen: u64) -> Woken {
+        self.gate().any_turn = true;
+        let woken = self.wait(None, |gate| gate.turns != seen);
+        self.gate().any_turn = false;
+        self.throttled.store(false, Ordering::Relaxed);
+        woken
     }
 
     /// How often the bell was rung; to be asked before the pull that may find nothing.
@@ -213,8 +239,22 @@ impl<W: Window> Assigned<W> {
 
     /// The bell.
     pub(crate) fn ring(&self) {
-        self.gate().news += 1;
+        let mut gate = self.gate();
+        gate.news += 1;
+        self.at_tail.store(false, Ordering::Release);
+        drop(gate);
         self.opened.notify_one();
+    }
+
+    /// A pull that began when so much `news` was known found the log's end.
+    pub(crate) fn found_tail(&self, news: u64) {
+        let gate = self.gate();
+        self.at_tail.store(gate.news == news, Ordering::Release);
+    }
+
+    /// There is more.
+    pub(crate) fn left_tail(&self) {
+        self.at_tail.store(false, Ordering::Release);
     }
 
     /// Waits until the bell was rung since it was `seen`, or until the deadline.

@@ -103,8 +103,8 @@ impl Consumer {
         self.machine.publish()
     }
 
-    /// Waits until everything that the source had when it was last asked is finished, in all
-    /// partitions at once; false when the timeout came first.
+    /// Waits until everything that the source had when it was last asked, or that it rang for
+    /// before this call, is finished, in all partitions at once; false when the timeout came first.
     pub fn wait_caught_up(&self, timeout: Duration) -> bool {
         self.machine.wait_caught_up(deadline(timeout))
     }

@@ -10,7 +10,6 @@ use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::string::String;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use super::assigned::{Assigned, Need, Room, Woken, count};
@@ -113,6 +112,8 @@ impl<T> Pulling<T> {
 enum Refused {
     /// Not yet.
     Need(Need),
+    /// Not before a worker has ended a turn after these.
+    Turn(u64),
     /// The window will never take it.
     Never(PutErrorKind),
 }
@@ -158,17 +159,19 @@ where
         match self.admit() {
             Ok(()) => {}
             Err(Refused::Need(need)) => return self.wait_for_room(need),
+            Err(Refused::Turn(seen)) => return self.assigned().wait_for_turn(seen),
             Err(Refused::Never(kind)) => return self.pause(&kind),
         }
         let running = Arc::clone(&self.running);
         let assigned = &running.assigned[self.index];
         let room = assigned.room(&self.part);
         let messages = self.running.settings.pull_batch.min(room.count);
-        let messages = messages.min(room.end.saturating_sub(self.pulling.next) as usize);
+        let offsets = room.end.saturating_sub(self.pulling.next);
+        let messages = messages.min(usize::try_from(offsets).unwrap_or(usize::MAX));
         if messages == 0 || room.bytes == 0 {
             return self.wait_for_room(self.good_part());
         }
-        if room.end.saturating_sub(self.pulling.next) < assigned.limits.replay / 2 && room.stale {
+        if offsets < assigned.limits.replay / 2 && room.stale {
             running.clock.publish_soon();
         }
         // Before the pull: a bell that rings while it finds nothing must be heard.
@@ -193,10 +196,10 @@ where
             return self.pause(&nonsense);
         }
         if self.pulling.next != from {
-            assigned.at_tail.store(false, Ordering::Release);
+            assigned.left_tail();
             return Woken::Go;
         }
-        assigned.at_tail.store(true, Ordering::Release);
+        assigned.found_tail(news);
         self.running.something_ended(self.index);
         let idle = self.running.settings.pull_idle;
         let until = if self.running.rings() { None } else { Instant::now().checked_add(idle) };
@@ -219,18 +222,18 @@ where
 
     /// Admits what was pulled, as far as there is room.
     fn admit(&mut self) -> Result<(), Refused> {
-        let assigned = &self.running.assigned[self.index];
-        let before = self.pulling.messages.len();
-        let room = assigned.room(&self.part);
-        let refused = self.pulling.put(&self.part, room);
-        if self.pulling.messages.len() < before {
-            self.running.queue.add(self.index);
-        }
-        if let Some(kind) = refused {
-            match kind {
-                PutErrorKind::Full => {}
-                kind => return Err(Refused::Never(kind)),
+        let running = Arc::clone(&self.running);
+        let assigned = &running.assigned[self.index];
+        let mut refused = self.put();
+        if refused == Some(PutErrorKind::Full) && self.fits(self.first()) {
+            let turns = assigned.watch_turns();
+            refused = self.put();
+            if refused == Some(PutErrorKind::Full) && self.fits(self.first()) {
+                return Err(Refused::Turn(turns));
             }
+        }
+        if let Some(kind) = refused.filter(|kind| *kind != PutErrorKind::Full) {
+            return Err(Refused::Never(kind));
         }
         if let Some(first) = self.pulling.messages.front() {
             let limits = &assigned.limits;
@@ -240,7 +243,7 @@ where
             let need = Need {
                 count,
                 bytes: bytes.min(limits.bytes / 4).max(first.bytes as u64),
-                end: first.offset.saturating_add(1),
+                end: self.first().end,
             };
             return Err(Refused::Need(need));
         }
@@ -260,6 +263,30 @@ where
         Ok(())
     }
 
+    /// Puts what there is room for.
+    fn put(&mut self) -> Option<PutErrorKind> {
+        let before = self.pulling.messages.len();
+        let room = self.running.assigned[self.index].room(&self.part);
+        let refused = self.pulling.put(&self.part, room);
+        if self.pulling.messages.len() < before {
+            self.running.queue.add(self.index);
+        }
+        refused
+    }
+
+    /// What the first message that waits here needs.
+    fn first(&self) -> Need {
+        self.pulling.messages.front().map_or_else(Need::default, |first| Need {
+            count: 1,
+            bytes: first.bytes as u64,
+            end: first.offset.saturating_add(1),
+        })
+    }
+
+    fn fits(&self, need: Need) -> bool {
+        self.assigned().room(&self.part).has(need)
+    }
+
     /// The log does not have the offset: begins where it says. Publishing is held off meanwhile,
     /// so that no watermark of the old assignment is stored after it.
     fn begin_anew(&mut self, correct: u64) -> Woken {
@@ -271,7 +298,7 @@ where
             Ok(part) => {
                 self.part = part;
                 self.pulling = Pulling { messages: VecDeque::new(), next: correct };
-                self.assigned().at_tail.store(false, Ordering::Release);
+                self.assigned().left_tail();
                 Woken::Go
             }
             Err(error) => self.pause(&error),

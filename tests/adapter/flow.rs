@@ -234,14 +234,10 @@ fn a_puller_at_the_tail_sleeps_until_the_bell() {
         // One pull found the message of the round before, one found nothing.
         assert_eq!(source.pulls.load(Ordering::SeqCst), 2 * round - 1);
         length.store(round, Ordering::SeqCst);
+        // What was rung for before is waited for.
         source.ring();
-        wait_until("the message is finished", || {
-            let progress = consumer.progress();
-            progress.partitions[0].watermark == round
-        });
-        wait_until("the tail is reached again", || {
-            source.pulls.load(Ordering::SeqCst) == 2 * round + 1
-        });
+        assert!(consumer.wait_caught_up(FOREVER));
+        assert_eq!(consumer.progress().partitions[0].watermark, round);
     }
 }
 
@@ -470,4 +466,64 @@ fn the_replay_limit_publishes_when_it_must() {
         .start()
         .unwrap();
     assert!(consumer.wait_caught_up(FOREVER));
+}
+
+/// A message whose clone, once, takes as long as the test wants.
+struct Slow(Arc<Door>, Arc<AtomicBool>);
+
+impl Clone for Slow {
+    fn clone(&self) -> Self {
+        if !self.1.swap(true, Ordering::SeqCst) {
+            self.0.pass();
+        }
+        Self(Arc::clone(&self.0), Arc::clone(&self.1))
+    }
+}
+
+struct CutLog(Slow);
+
+impl Source for CutLog {
+    type Message = Slow;
+
+    fn partitions(&self) -> Result<Vec<Partition>, SourceError> {
+        Ok(vec![Partition::new(0, "cut")])
+    }
+
+    fn pull(&self, _: &Partition, request: &PullRequest) -> Result<Pulled<Slow>, SourceError> {
+        let door = &self.0.0;
+        let message = |offset| Fetched::new(offset, 1, Slow(Arc::clone(door), self.0.1.clone()));
+        Ok(match request.from {
+            0 => Pulled::Found { messages: vec![message(0)], next: 1 },
+            1 => {
+                wait_until("a worker is cloning", || door.waiting.load(Ordering::SeqCst) == 1);
+                Pulled::IllegalOffset { correct: 100 }
+            }
+            100 => Pulled::Found { messages: vec![message(100), message(101)], next: 102 },
+            _ => Pulled::NothingNew,
+        })
+    }
+
+    fn subscribe(&self, _: inflight::consumer::News) -> bool {
+        true
+    }
+}
+
+/// The slot that the first message of the new assignment needs is still used by a call of the old
+/// one: the window is full although it has room, and the puller is woken when it is free.
+#[test]
+fn a_slot_that_an_ended_assignment_still_uses_is_waited_for() {
+    let door = Arc::new(Door::default());
+    let log = CutLog(Slow(Arc::clone(&door), Arc::default()));
+    let consumer = Consumer::builder(log, MemoryStore::default())
+        .concurrent(|_: &Batch<Slow>| -> Outcome { Outcome::Done })
+        .start()
+        .unwrap();
+    wait_until("what was pulled is refused", || {
+        let progress = consumer.progress();
+        progress.partitions[0].resets == 1 && progress.partitions[0].pulls == 3
+    });
+    door.open();
+    assert!(consumer.wait_caught_up(FOREVER));
+    let progress = &consumer.progress().partitions[0];
+    assert_eq!((progress.watermark, progress.finished), (102, 2));
 }
