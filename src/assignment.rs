@@ -3,7 +3,7 @@
 use core::cell::Cell;
 use core::fmt;
 
-use crate::engine::{Finishing, Generation, Part, for_each};
+use crate::engine::{Finishing, Generation, Part, Space, for_each};
 use crate::error::{
     AdvanceError, BatchPut, BatchPutError, BatchRemove, Next, Put, PutError, RemoveError,
     RevokeError, Stale, TakeError,
@@ -33,20 +33,34 @@ impl<R: WindowRef + Copy> Copy for Assignment<R> {}
 
 /// The space of the window behind a reference.
 type SpaceOf<R> = <<R as WindowRef>::Window as Window>::Space;
+/// The pin of the space.
+type PinOf<R> = <SpaceOf<R> as Space>::Pin;
 
 impl<R: WindowRef> Assignment<R> {
     pub(crate) fn new(window: R, generation: Generation) -> Self {
         Self { window, generation }
     }
 
+    /// The same generation, by another reference to the same window.
+    #[cfg_attr(not(feature = "alloc"), allow(dead_code))] // only the skip window has others
+    pub(crate) fn through<O: WindowRef<Window = R::Window>>(&self, window: O) -> Assignment<O> {
+        Assignment { window, generation: self.generation }
+    }
+
     #[inline(always)]
     pub(crate) fn part(&self) -> Part<'_, SpaceOf<R>> {
-        Part { space: self.window.space(), generation: self.generation }
+        Part { space: self.window.window().space(), generation: self.generation }
+    }
+
+    /// Keeps what this call looks at alive.
+    #[inline(always)]
+    pub(crate) fn pin(&self) -> PinOf<R> {
+        self.window.pin()
     }
 
     /// The window.
     pub fn window(&self) -> &R::Window {
-        &self.window
+        self.window.window()
     }
 
     /// Admits a message. Counts no bytes; see [`Assignment::put_sized`].
@@ -85,7 +99,7 @@ impl<R: WindowRef> Assignment<R> {
         bytes: usize,
         value: Value<R>,
     ) -> Result<Put, PutError<Value<R>>> {
-        self.part().put(offset, bytes, value)
+        self.part().put(offset, bytes, value, &self.pin())
     }
 
     /// Admits what the iterator gives. Idempotent on overlap: what is known already is counted
@@ -110,7 +124,7 @@ impl<R: WindowRef> Assignment<R> {
         &self,
         messages: &mut impl Iterator<Item = (u64, Value<R>)>,
     ) -> Result<BatchPut, BatchPutError<Value<R>>> {
-        self.part().put_batch(messages, &mut |_| 0)
+        self.part().put_batch(messages, &mut |_| 0, &self.pin())
     }
 
     /// As [`Assignment::put_batch`], counting `size(message)` bytes for each.
@@ -122,7 +136,7 @@ impl<R: WindowRef> Assignment<R> {
         messages: &mut impl Iterator<Item = (u64, Value<R>)>,
         mut size: impl FnMut(&Value<R>) -> usize,
     ) -> Result<BatchPut, BatchPutError<Value<R>>> {
-        self.part().put_batch(messages, &mut size)
+        self.part().put_batch(messages, &mut size, &self.pin())
     }
 
     /// Claims the `n` lowest ready messages, or as many as there are, lent in place by a lease
@@ -166,7 +180,7 @@ impl<R: WindowRef> Assignment<R> {
     #[inline]
     fn lend(&self, n: usize, now: Option<u64>) -> Result<Lease<R>, TakeError> {
         let part = self.part();
-        let pin = crate::engine::Space::pin(part.space);
+        let pin = self.pin();
         let chain = part.take(n, now, &pin)?.into_chain();
         // SAFETY: the chain was claimed by this take, of this window.
         Ok(unsafe { Lease::new(self.clone(), chain) })
@@ -214,7 +228,7 @@ impl<R: WindowRef> Assignment<R> {
     /// ```
     #[inline]
     pub fn remove(&self, offset: u64) -> Result<Next, RemoveError> {
-        self.part().remove(offset)
+        self.part().remove(offset, &self.pin())
     }
 
     /// Finishes offsets by number; counters and slide are paid once. An empty batch is no error.
@@ -239,7 +253,7 @@ impl<R: WindowRef> Assignment<R> {
         mut each: impl FnMut(u64, Result<(), RemoveError>),
     ) -> Result<BatchRemove, Stale> {
         let part = self.part();
-        let pin = crate::engine::Space::pin(part.space);
+        let pin = self.pin();
         let mut finishing = Finishing::new(part, &pin);
         let mut done = BatchRemove { next: Next(0), applied: 0, passed: 0, held: 0, unknown: 0 };
         let mut offsets = offsets.into_iter();
@@ -283,7 +297,7 @@ impl<R: WindowRef> Assignment<R> {
     /// # Errors
     /// [`Stale`] when the assignment has ended.
     pub fn min_offset(&self) -> Result<Next, Stale> {
-        self.part().min_offset()
+        self.part().min_offset(&self.pin())
     }
 
     /// "Nothing more exists below `next`": a filtered tail, a compacted range; and the caller's
@@ -307,7 +321,7 @@ impl<R: WindowRef> Assignment<R> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn advance_to(&self, next: u64) -> Result<Next, AdvanceError> {
-        self.part().advance_to(next)
+        self.part().advance_to(next, &self.pin())
     }
 
     /// The highest offset admitted or skipped to, plus one.
@@ -358,7 +372,7 @@ impl<R: WindowRef> fmt::Debug for Assignment<R> {
                 picture.field("stale", &true);
             }
         }
-        picture.field("count", &self.window.count()).finish()
+        picture.field("count", &self.window().count()).finish()
     }
 }
 
@@ -425,7 +439,7 @@ impl<R: WindowRef> At<'_, R> {
     /// ```
     pub fn revoke(&self, offset: u64) -> Result<Lease<R>, RevokeError> {
         let part = self.part.part();
-        let pin = crate::engine::Space::pin(part.space);
+        let pin = self.part.pin();
         let chain = part.revoke(offset, Some(self.now), &pin)?.into_chain();
         // SAFETY: the chain was claimed by this revoke, of this window.
         Ok(unsafe { Lease::new(self.part.clone(), chain) })

@@ -88,7 +88,7 @@ impl<R: WindowRef> Lease<R> {
     pub fn commit(mut self) -> Result<Report, Stale> {
         let applied = self.chain.len();
         let part = self.part.part();
-        let pin = part.space.pin();
+        let pin = self.part.pin();
         let mut committing = Committing {
             chain: &mut self.chain,
             finishing: Finishing::new(part, &pin),
@@ -160,7 +160,7 @@ impl<R: WindowRef> Lease<R> {
         Value<R>: 's,
     {
         let part = self.part.part();
-        let pin = part.space.pin();
+        let pin = self.part.pin();
         let mut finishing = Finishing::new(part, &pin);
         let (mut applied, mut doomed) = (0, false);
         let chain = &mut self.chain;
@@ -208,7 +208,7 @@ impl<R: WindowRef> Lease<R> {
 
     fn give_back(&mut self) -> Result<(), Stale> {
         let part = self.part.part();
-        let pin = part.space.pin();
+        let pin = self.part.pin();
         // SAFETY: the chain's slots are this lease's.
         unsafe { part.give_back(&mut self.chain, &pin) }
     }
@@ -217,7 +217,7 @@ impl<R: WindowRef> Lease<R> {
     /// revoked. For messages that were sent on, and whose completion comes later.
     pub fn detach(mut self) {
         let part = self.part.part();
-        let pin = part.space.pin();
+        let pin = self.part.pin();
         // SAFETY: the chain's slots are this lease's.
         while let Some(slot) = unsafe { self.chain.pop() } {
             // SAFETY: as above.
@@ -340,7 +340,7 @@ impl<R: WindowRef> Iterator for Values<R> {
 
     fn next(&mut self) -> Option<Self::Item> {
         let part: Part<'_, _> = self.0.part.part();
-        let pin = part.space.pin();
+        let pin = self.0.part.pin();
         // SAFETY: the chain's slots are the lease's.
         let slot = unsafe { self.0.chain.pop()? };
         // SAFETY: as above; read before it is finished.

@@ -3,7 +3,8 @@
 //!
 //! A consumer of a partitioned log pulls messages in offset order, hands them to several workers,
 //! and gets completions back in any order. A [`RingWindow`] knows at every moment which messages
-//! are in flight, and the **watermark**: everything below it is finished.
+//! are in flight, and the **watermark**: everything below it is finished. Where the span cannot be
+//! bounded, a `SkipWindow` does the same on a lock-free skip list.
 //!
 //! ```
 //! use inflight::{RingWindow, Window};
@@ -46,7 +47,7 @@
 //! | feature | gives |
 //! |---|---|
 //! | `std` (default) | the consumer: threads, clocks, files; brings `alloc` |
-//! | `alloc` | owned assignments, shared leases of any size |
+//! | `alloc` | owned assignments, shared leases of any size, `SkipWindow` |
 //! | `portable-atomic` | atomics by that crate, for targets without compare-exchange |
 //! | `critical-section` | those by the critical section that your target's crate provides |
 //!
@@ -67,6 +68,11 @@
 //! read-modify-writes that acquire and release, after acquire loads. No call needs `SeqCst`, and
 //! no call has a fence. What a call tells you happens before what you do with it: a message taken
 //! was put before, and every message below a watermark was finished before it.
+//!
+//! The tables are a [`RingWindow`]'s. In a `SkipWindow` finding an offset costs O(1) in a window of
+//! a few thousand dense offsets and O(log *d*) beyond; a put may allocate (a block of 64 offsets, a
+//! chunk of 4), as may `assign`, `advance_to` and a slide (a block); every call pins the thread, and
+//! that has `SeqCst` fences, of `crossbeam-epoch`.
 //!
 //! ## Window
 //!
@@ -91,6 +97,7 @@
 //! | `take_shared` | as `take`, and *n* clones | AcqRel | lock-free | once, for *n* clones |
 //! | `take_shared_in` | as `take`, and *n* clones | AcqRel | lock-free | no |
 //! | `at` | O(1) | none | wait-free | no |
+//! | `with` | O(1) | none | wait-free | no |
 //! | `remove` | O(1) and the slide | AcqRel | lock-free | no |
 //! | `remove_batch`, `remove_each` | O(*n*) and one slide | AcqRel | lock-free | no |
 //! | `watermark` | O(1) | acquire | wait-free | no |
@@ -164,7 +171,7 @@ mod look;
 mod position;
 mod ring;
 mod shared;
-#[cfg(any(all(loom, feature = "alloc"), all(feature = "std", target_has_atomic = "ptr")))]
+#[cfg(all(feature = "alloc", target_has_atomic = "ptr"))]
 mod skiplist;
 mod slot;
 mod sync;
@@ -194,8 +201,8 @@ pub use ring::RingWindow;
 pub use shared::{
     Held, Iter as SharedIter, SharedLease, SharedLeaseIn, Shelf, Values as SharedValues,
 };
-#[cfg(any(all(loom, feature = "alloc"), all(feature = "std", target_has_atomic = "ptr")))]
-pub use skiplist::SkipWindow;
+#[cfg(all(feature = "alloc", target_has_atomic = "ptr"))]
+pub use skiplist::{Participant, SkipWindow};
 pub use window::{Drain, Value, Window, WindowRef};
 
 /// For the models: controls, branch counters, parts of the core by themselves.

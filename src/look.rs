@@ -143,7 +143,7 @@ impl<R: WindowRef> Iterator for Pending<'_, R> {
 
     fn next(&mut self) -> Option<Look> {
         let part = self.part.part();
-        let pin = part.space.pin();
+        let pin = self.part.pin();
         let (watermark, bound) = part.view_closed().ok()?;
         let from = self.at.max(watermark);
         let to = part.space.words().end(watermark).min(bound);

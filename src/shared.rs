@@ -171,8 +171,8 @@ impl<R: WindowRef, S: Shelf<Value<R>>> SharedLease<R, S> {
         Value<R>: Clone,
     {
         let this = part.clone();
+        let pin = part.pin();
         let part = part.part();
-        let pin = part.space.pin();
         let mut claimed = part.take(n.min(S::room()), now, &pin)?;
         let mut lease = Self { part: this, held: S::with_room(claimed.chain.len()) };
         let mut doomed = false;
@@ -246,7 +246,7 @@ impl<R: WindowRef, S: Shelf<Value<R>>> SharedLease<R, S> {
     /// [`Stale`] when the assignment has ended.
     pub fn commit_only(mut self, done: impl IntoIterator<Item = u64>) -> Result<Report, Stale> {
         let part = self.part.part();
-        let pin = part.space.pin();
+        let pin = self.part.pin();
         let mut finishing = Finishing::new(part, &pin);
         let (mut applied, mut gone) = (0, 0);
         let mut done = done.into_iter();
@@ -290,7 +290,7 @@ impl<R: WindowRef, S: Shelf<Value<R>>> SharedLease<R, S> {
         mut done: impl FnMut(&Held<Value<R>>) -> bool,
     ) -> Result<Report, Stale> {
         let part = self.part.part();
-        let pin = part.space.pin();
+        let pin = self.part.pin();
         let mut finishing = Finishing::new(part, &pin);
         let (mut applied, mut gone) = (0, 0);
         let mut items = self.held.items_mut().iter_mut();
@@ -321,7 +321,7 @@ impl<R: WindowRef, S: Shelf<Value<R>>> SharedLease<R, S> {
             part.current().map_err(stale)?;
             return Err(RemoveError::Unknown);
         };
-        let pin = part.space.pin();
+        let pin = self.part.pin();
         let mut finishing = Finishing::new(part, &pin);
         let held = self.held.remove(index);
         let won = held.state.is_some_and(|state| finish(&mut finishing, part, offset, state, &pin));
@@ -371,7 +371,7 @@ impl<R: WindowRef, S: Shelf<Value<R>>> SharedLease<R, S> {
     /// Gives back what is still held; how many were, and how many were gone.
     fn return_rest(&mut self) -> (usize, usize) {
         let part = self.part.part();
-        let pin = part.space.pin();
+        let pin = self.part.pin();
         let mut lowest: Option<Pos> = None;
         let (mut returned, mut gone) = (0, 0);
         for held in self.held.items_mut() {
@@ -409,7 +409,7 @@ impl<R: WindowRef, S: Shelf<Value<R>>> SharedLease<R, S> {
     /// Stamps the messages anew: those still held count as taken at `now`.
     pub fn touch(&self, now: u64) {
         let part = self.part.part();
-        let pin = part.space.pin();
+        let pin = self.part.pin();
         for held in self.held.items() {
             if let (Some(state), Ok(place)) = (held.state, part.locate(held.offset, &pin)) {
                 // Somebody may take the message away in between; then its younger holder counts
@@ -508,7 +508,7 @@ impl<R: WindowRef, S: Shelf<Value<R>>> Iterator for Values<R, S> {
 
     fn next(&mut self) -> Option<Self::Item> {
         let part = self.0.part.part();
-        let pin = part.space.pin();
+        let pin = self.0.part.pin();
         while let Some(held) = self.0.held.pop() {
             let mut finishing = Finishing::new(part, &pin);
             let state = held.state;

@@ -27,7 +27,7 @@ pub(crate) use imp::*;
 
 #[cfg(all(not(loom), not(feature = "portable-atomic")))]
 mod imp {
-    #[cfg(all(feature = "std", target_has_atomic = "ptr"))]
+    #[cfg(all(feature = "alloc", target_has_atomic = "ptr"))]
     pub(crate) use core::sync::atomic::AtomicPtr;
     #[cfg(any(target_pointer_width = "32", inflight_word32))]
     pub(crate) use core::sync::atomic::AtomicU32 as AtomicWord;
@@ -40,7 +40,7 @@ mod imp {
 
 #[cfg(all(not(loom), feature = "portable-atomic"))]
 mod imp {
-    #[cfg(all(feature = "std", target_has_atomic = "ptr"))]
+    #[cfg(all(feature = "alloc", target_has_atomic = "ptr"))]
     pub(crate) use portable_atomic::AtomicPtr;
     #[cfg(any(target_pointer_width = "32", inflight_word32))]
     pub(crate) use portable_atomic::AtomicU32 as AtomicWord;

@@ -1,7 +1,6 @@
 //! [`Window`]: what both kinds of window are to their users, and the references to them.
 
 use core::fmt;
-use core::ops::Deref;
 
 use crate::assignment::Assignment;
 use crate::engine::{Space, Words, assign};
@@ -23,6 +22,9 @@ pub trait Window: Sealed {
 
     #[doc(hidden)]
     fn space(&self) -> &Self::Space;
+
+    #[doc(hidden)]
+    fn pin(&self) -> <Self::Space as Space>::Pin;
 
     /// The largest number of messages in the window; none when only memory limits it.
     fn capacity(&self) -> Option<usize>;
@@ -53,7 +55,7 @@ pub trait Window: Sealed {
     where
         Self: Sized,
     {
-        Assignment::new(self, assign(self.space(), start))
+        Assignment::new(self, assign(self.space(), start, &self.pin()))
     }
 
     /// As [`Window::assign`], by a handle that owns the window: it and its leases go into
@@ -65,7 +67,7 @@ pub trait Window: Sealed {
     where
         Self: Sized,
     {
-        Assignment::new(alloc::sync::Arc::clone(self), assign(self.space(), start))
+        Assignment::new(alloc::sync::Arc::clone(self), assign(self.space(), start, &self.pin()))
     }
 
     /// Messages admitted and not finished, waiting and held. Exact when no call is running;
@@ -121,9 +123,18 @@ impl<W: Window> Iterator for Drain<'_, W> {
 }
 
 /// A way to hold on to a window: `&W`, or `Arc<W>` with the feature `alloc`.
-pub trait WindowRef: Deref<Target = Self::Window> + Clone + RefSealed {
+pub trait WindowRef: Clone + RefSealed {
     /// The window.
     type Window: Window;
+
+    /// The window.
+    fn window(&self) -> &Self::Window;
+
+    #[doc(hidden)]
+    #[inline(always)]
+    fn pin(&self) -> <<Self::Window as Window>::Space as Space>::Pin {
+        self.window().pin()
+    }
 }
 
 /// Closed: an assignment relies on the reference always leading to the same window.
@@ -132,6 +143,11 @@ pub trait RefSealed {}
 impl<W: Window> RefSealed for &W {}
 impl<W: Window> WindowRef for &W {
     type Window = W;
+
+    #[inline(always)]
+    fn window(&self) -> &W {
+        self
+    }
 }
 
 #[cfg(all(feature = "alloc", target_has_atomic = "ptr"))]
@@ -139,6 +155,11 @@ impl<W: Window> RefSealed for alloc::sync::Arc<W> {}
 #[cfg(all(feature = "alloc", target_has_atomic = "ptr"))]
 impl<W: Window> WindowRef for alloc::sync::Arc<W> {
     type Window = W;
+
+    #[inline(always)]
+    fn window(&self) -> &W {
+        self
+    }
 }
 
 /// The message of the window behind a reference.

@@ -17,10 +17,9 @@ use crate::sync::{Ordering, Word};
 /// generation. (2) Meets the puts under way: one that is not seen filling below sees the new
 /// generation. (3) Finishes what waits or is held, dooms what one party has. (4) Moves the
 /// watermark.
-pub(crate) fn assign<S: Space + ?Sized>(space: &S, start: u64) -> Generation {
+pub(crate) fn assign<S: Space + ?Sized>(space: &S, start: u64, pin: &S::Pin) -> Generation {
     let words = space.words();
     let stride = space.stride();
-    let pin = space.pin();
     let first = loop {
         let watermark = words.watermark.load();
         let end_word = words.end.load(Ordering::Acquire);
@@ -52,14 +51,14 @@ pub(crate) fn assign<S: Space + ?Sized>(space: &S, start: u64) -> Generation {
             break first;
         }
     };
-    space.begin(first, &pin);
+    space.begin(first, pin);
     if !weak(Control::AdmittedRelaxed) {
         words.flow.meet_admitted();
     }
-    evict(space, first, &pin);
+    evict(space, first, pin);
     words.flow.finish(0, 0);
     move_watermark(space, words.watermark.load(), first);
-    space.slide(&pin);
+    space.slide(pin);
     // A new idle period: the next message to become ready says so.
     words.signal.fetch_or(IDLE, Ordering::AcqRel);
     Generation { base: start, first }

@@ -22,10 +22,9 @@ impl<'a, S: Space + ?Sized> Part<'a, S> {
 
     /// Finishes one offset by number. The watermark after the slide.
     #[inline]
-    pub(crate) fn remove(self, offset: u64) -> Result<Next, RemoveError> {
-        let pin = self.space.pin();
-        let mut finishing = Finishing::new(self, &pin);
-        finishing.done(self.win(offset, &pin)?);
+    pub(crate) fn remove(self, offset: u64, pin: &S::Pin) -> Result<Next, RemoveError> {
+        let mut finishing = Finishing::new(self, pin);
+        finishing.done(self.win(offset, pin)?);
         finishing.slide().map_err(|Stale| RemoveError::Stale)
     }
 
@@ -54,9 +53,8 @@ impl<'a, S: Space + ?Sized> Part<'a, S> {
     }
 
     /// "Nothing more exists below `next`." The watermark after the slide.
-    pub(crate) fn advance_to(self, next: u64) -> Result<Next, AdvanceError> {
+    pub(crate) fn advance_to(self, next: u64, pin: &S::Pin) -> Result<Next, AdvanceError> {
         let stale = |Stale| AdvanceError::Stale;
-        let pin = self.space.pin();
         let words = self.words();
         let (watermark, _) = self.view_closed().map_err(stale)?;
         let to = match self.position(next) {
@@ -91,7 +89,7 @@ impl<'a, S: Space + ?Sized> Part<'a, S> {
             raise(&words.seal, to, watermark);
         }
         words.flow.finish(0, 0);
-        let watermark = self.space.slide(&pin);
+        let watermark = self.space.slide(pin);
         self.next(watermark).map_err(stale)
     }
 }

@@ -121,9 +121,6 @@ pub trait Space {
     #[doc(hidden)]
     fn words(&self) -> &Words;
 
-    #[doc(hidden)]
-    fn pin(&self) -> Self::Pin;
-
     /// Does a take about to return nothing look from the watermark, or only from the cursor?
     const LOOKS_FROM_WATERMARK: bool;
 
@@ -429,11 +426,10 @@ impl<'a, S: Space + ?Sized> Part<'a, S> {
     }
 
     /// Slides once, then the watermark.
-    pub(crate) fn min_offset(self) -> Result<Next, Stale> {
+    pub(crate) fn min_offset(self, pin: &S::Pin) -> Result<Next, Stale> {
         self.current()?;
-        let pin = self.space.pin();
         self.words().flow.finish(0, 0);
-        self.next(self.space.slide(&pin))
+        self.next(self.space.slide(pin))
     }
 
     /// The end of what was admitted or skipped to.

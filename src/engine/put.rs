@@ -16,9 +16,9 @@ impl<'a, S: Space + ?Sized> Part<'a, S> {
         offset: u64,
         bytes: usize,
         value: S::Value,
+        pin: &S::Pin,
     ) -> Result<Put, PutError<S::Value>> {
-        let pin = self.space.pin();
-        let mut filled = Filled::new(self, &pin);
+        let mut filled = Filled::new(self, pin);
         match filled.enter(offset, bytes) {
             Ok((place, bytes)) => filled.push(place, offset, bytes, value),
             Err(kind) => return Err(PutError::new(kind, value)),
@@ -34,10 +34,10 @@ impl<'a, S: Space + ?Sized> Part<'a, S> {
         self,
         messages: &mut dyn Iterator<Item = (u64, S::Value)>,
         size: &mut dyn FnMut(&S::Value) -> usize,
+        pin: &S::Pin,
     ) -> Result<BatchPut, BatchPutError<S::Value>> {
-        let pin = self.space.pin();
         // Declared first: published also when the iterator, the size or a drop panics.
-        let mut filled = Filled::new(self, &pin);
+        let mut filled = Filled::new(self, pin);
         // User code runs here, between two messages, never while a slot has no message yet.
         for (offset, value) in messages {
             let bytes = size(&value);

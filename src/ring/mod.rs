@@ -161,6 +161,9 @@ impl<T, const N: usize> Window for RingWindow<T, N> {
         &self.ring
     }
 
+    #[inline(always)]
+    fn pin(&self) {}
+
     fn capacity(&self) -> Option<usize> {
         Some(N)
     }
@@ -267,9 +270,6 @@ impl<T> Space for Ring<[Slot<T>]> {
     fn words(&self) -> &Words {
         &self.words
     }
-
-    #[inline(always)]
-    fn pin(&self) {}
 
     #[inline(always)]
     fn bound(&self, watermark: Pos) -> Pos {

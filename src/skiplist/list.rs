@@ -34,7 +34,7 @@ use core::ptr;
 use crate::control::{Branch, Control, hit, weak};
 use crate::position::Pos;
 use crate::skiplist::block::{Block, Link, Linked, key};
-use crate::skiplist::reclaim::{Pin, check};
+use crate::skiplist::reclaim::{Domain, Pin, check};
 use crate::slot::Taken;
 use crate::sync::{AtomicWord, Ordering, Word, const_unless_loom};
 
@@ -49,6 +49,8 @@ pub(crate) struct List<T> {
     /// The key that was last missed in the table.
     missed: AtomicWord,
     orphans: Link<Orphan<T>>,
+    /// Last, so that what is retired outlives the blocks.
+    pub(crate) domain: Domain,
 }
 
 struct Orphan<T> {
@@ -66,6 +68,7 @@ impl<T> List<T> {
                 last: Link::new(),
                 missed: AtomicWord::new(0),
                 orphans: Link::new(),
+                domain: Domain::new(),
             }
         }
     }

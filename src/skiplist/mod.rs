@@ -11,13 +11,14 @@ pub(crate) mod reclaim;
 use core::marker::PhantomData;
 use core::ops::ControlFlow;
 
+use crate::assignment::Assignment;
 use crate::control::{Control, weak};
 use crate::engine::{Elsewhere, Evicted, Space, Words, move_watermark};
 use crate::error::{PutErrorKind, Stale};
 use crate::position::{Monotone, Pos, distance, expand};
 use crate::slot::{Lap, Phase, Place, Slot, Taken};
 use crate::sync::{NARROW, Ordering, Word, const_unless_loom};
-use crate::window::{Sealed, Window};
+use crate::window::{RefSealed, Sealed, Window, WindowRef};
 
 use block::{BLOCK, Block, Step, key};
 use list::List;
@@ -110,13 +111,18 @@ impl<T> Window for SkipWindow<T> {
         &self.blocks
     }
 
+    #[inline(always)]
+    fn pin(&self) -> Pin {
+        self.blocks.list.domain.pin()
+    }
+
     fn capacity(&self) -> Option<usize> {
         None
     }
 
     fn drain_next(&mut self) -> Option<(u64, T)> {
         let blocks = &self.blocks;
-        let pin = blocks.pin();
+        let pin = blocks.list.domain.pin();
         // Nobody puts any more, so no gap need stay open.
         blocks.words.seal_all();
         loop {
@@ -139,6 +145,68 @@ impl<T> Window for SkipWindow<T> {
                 return Some((offset, taking.value));
             }
         }
+    }
+}
+
+/// One task's place in the reclamation of a [`SkipWindow`].
+///
+/// Without `std` there are no thread locals: an assignment that simply borrows the window
+/// registers for every single call, which costs an allocation of some 2 KB. A task that makes
+/// more than a few calls registers once, by this, and works through it. With `std` the thread has
+/// its place already and this is free, so that code can be written for both.
+///
+/// ```
+/// use inflight::{SkipWindow, Window};
+///
+/// let window = SkipWindow::new();
+/// let participant = window.participant();
+/// let part = window.assign(0).with(&participant).ok_or("another window's")?;
+/// part.put(0, "a")?;
+/// assert_eq!(part.take(1)?.commit()?.next.get(), 1);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct Participant<'w, T> {
+    window: &'w SkipWindow<T>,
+    member: reclaim::Member,
+}
+
+impl<T> SkipWindow<T> {
+    /// Registers a task: see [`Participant`].
+    pub fn participant(&self) -> Participant<'_, T> {
+        Participant { window: self, member: self.blocks.list.domain.register() }
+    }
+}
+
+impl<T> core::fmt::Debug for Participant<'_, T> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Participant").field("window", self.window).finish_non_exhaustive()
+    }
+}
+
+impl<T> RefSealed for &Participant<'_, T> {}
+impl<T> WindowRef for &Participant<'_, T> {
+    type Window = SkipWindow<T>;
+
+    #[inline(always)]
+    fn window(&self) -> &SkipWindow<T> {
+        self.window
+    }
+
+    #[inline(always)]
+    fn pin(&self) -> Pin {
+        self.member.pin()
+    }
+}
+
+impl<T, R: WindowRef<Window = SkipWindow<T>>> Assignment<R> {
+    /// The same assignment, worked on through a participant of its window. None when the
+    /// participant is another window's.
+    pub fn with<'p, 'w>(
+        &self,
+        participant: &'p Participant<'w, T>,
+    ) -> Option<Assignment<&'p Participant<'w, T>>> {
+        let same = core::ptr::eq(self.window(), participant.window);
+        same.then(|| self.through(participant))
     }
 }
 
@@ -171,11 +239,6 @@ impl<T> Space for Blocks<T> {
     #[inline(always)]
     fn words(&self) -> &Words {
         &self.words
-    }
-
-    #[inline(always)]
-    fn pin(&self) -> Pin {
-        reclaim::pin()
     }
 
     /// A put beyond raises the end first ([`Space::make_room`]).

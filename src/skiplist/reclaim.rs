@@ -11,15 +11,11 @@ mod epoch {
     use alloc::boxed::Box;
 
     use crossbeam_epoch::Guard;
+    #[cfg(not(feature = "std"))]
+    use crossbeam_epoch::{Collector, LocalHandle};
 
     /// What was in the list when this was made stays alive until it is dropped.
     pub struct Pin(Guard);
-
-    /// Pins the current thread.
-    #[inline(always)]
-    pub(crate) fn pin() -> Pin {
-        Pin(crossbeam_epoch::pin())
-    }
 
     impl Pin {
         /// Frees `target` when every pin of now is gone.
@@ -31,6 +27,106 @@ mod epoch {
             // SAFETY: promised by the caller. Without messages, freeing it on another thread, or
             // after the end of the messages' lifetime, touches none.
             unsafe { self.0.defer_unchecked(move || drop(Box::from_raw(target))) };
+        }
+    }
+
+    /// Whose pins keep a list's memory alive. With `std`: the process's own collector, in which
+    /// every thread has a place.
+    #[cfg(feature = "std")]
+    pub(crate) struct Domain;
+
+    /// One party that pins.
+    #[cfg(feature = "std")]
+    pub(crate) struct Member;
+
+    #[cfg(feature = "std")]
+    impl Domain {
+        pub(crate) const fn new() -> Self {
+            Self
+        }
+
+        #[inline(always)]
+        pub(crate) fn pin(&self) -> Pin {
+            Pin(crossbeam_epoch::pin())
+        }
+
+        pub(crate) fn register(&self) -> Member {
+            Member
+        }
+    }
+
+    #[cfg(feature = "std")]
+    impl Member {
+        #[inline(always)]
+        pub(crate) fn pin(&self) -> Pin {
+            Pin(crossbeam_epoch::pin())
+        }
+    }
+
+    /// Whose pins keep a list's memory alive. Without `std` each list has a collector, made at
+    /// its first call since it cannot be made in a constant.
+    #[cfg(not(feature = "std"))]
+    pub(crate) struct Domain(crate::sync::AtomicPtr<Collector>);
+
+    /// One party that pins.
+    #[cfg(not(feature = "std"))]
+    pub(crate) struct Member(LocalHandle);
+
+    #[cfg(not(feature = "std"))]
+    impl Domain {
+        pub(crate) const fn new() -> Self {
+            Self(crate::sync::AtomicPtr::new(core::ptr::null_mut()))
+        }
+
+        fn collector(&self) -> &Collector {
+            use crate::sync::Ordering::{AcqRel, Acquire};
+
+            let made = self.0.load(Acquire);
+            // SAFETY: once made, it lives as long as this.
+            if let Some(collector) = unsafe { made.as_ref() } {
+                return collector;
+            }
+            let new = Box::into_raw(Box::new(Collector::new()));
+            match self.0.compare_exchange(made, new, AcqRel, Acquire) {
+                // SAFETY: as above.
+                Ok(_) => unsafe { &*new },
+                Err(other) => {
+                    // SAFETY: never shown to anybody.
+                    drop(unsafe { Box::from_raw(new) });
+                    // SAFETY: as above.
+                    unsafe { &*other }
+                }
+            }
+        }
+
+        /// Registers for this one call: an allocation of some 2 KB, and a place in the list that
+        /// every collection walks. A member pins for nothing.
+        pub(crate) fn pin(&self) -> Pin {
+            Pin(self.collector().register().pin())
+        }
+
+        pub(crate) fn register(&self) -> Member {
+            Member(self.collector().register())
+        }
+    }
+
+    #[cfg(not(feature = "std"))]
+    impl Member {
+        #[inline(always)]
+        pub(crate) fn pin(&self) -> Pin {
+            Pin(self.0.pin())
+        }
+    }
+
+    #[cfg(not(feature = "std"))]
+    impl Drop for Domain {
+        fn drop(&mut self) {
+            let made = self.0.load(crate::sync::Ordering::Acquire);
+            if !made.is_null() {
+                // SAFETY: `&mut self`; members borrow the window, so none is alive. What is
+                // retired is freed with it.
+                drop(unsafe { Box::from_raw(made) });
+            }
         }
     }
 
@@ -68,7 +164,33 @@ mod stand_in {
     /// What was in the list when this was made stays alive until it is dropped.
     pub struct Pin(usize);
 
-    pub(crate) fn pin() -> Pin {
+    /// Whose pins keep a list's memory alive.
+    pub(crate) struct Domain;
+
+    /// One party that pins.
+    pub(crate) struct Member;
+
+    impl Domain {
+        pub(crate) fn new() -> Self {
+            Self
+        }
+
+        pub(crate) fn pin(&self) -> Pin {
+            pin()
+        }
+
+        pub(crate) fn register(&self) -> Member {
+            Member
+        }
+    }
+
+    impl Member {
+        pub(crate) fn pin(&self) -> Pin {
+            pin()
+        }
+    }
+
+    fn pin() -> Pin {
         REGISTRY.with_borrow_mut(|registry| {
             registry.next += 1;
             registry.pins.insert(registry.next);
