@@ -279,8 +279,10 @@ where
     fn progress(&self) -> Progress {
         let partitions = self.assigned.iter().map(|assigned| {
             let part = assigned.assignment();
+            // The end first: what is shown as the span is never more than there was.
+            let end = part.end().unwrap_or(0);
             let watermark = part.min_offset().map_or(0, |next| next.get());
-            let end = part.end().unwrap_or(watermark);
+            let end = end.max(watermark);
             let usage = assigned.window.usage();
             let head = part.head().ok().flatten();
             let counts = &assigned.counts;
@@ -289,7 +291,7 @@ where
                 name: assigned.partition.name().into(),
                 watermark,
                 end,
-                span: end.saturating_sub(watermark),
+                span: end - watermark,
                 count: usage.count,
                 bytes: usage.bytes,
                 backlog: self
