@@ -182,7 +182,68 @@ mod window;
 #[doc = include_str!("../README.md")]
 pub struct Readme;
 
-/// The whole consumer over the windows: threads, clocks and files. See [`Consumer`](consumer::Consumer).
+/// The whole consumer over the windows: threads, clocks and files. Feature `std`.
+///
+/// A [`Source`](consumer::Source) has partitions to pull messages from; an
+/// [`OffsetStore`](consumer::OffsetStore) keeps the watermarks; a handler says what became of each
+/// message; a [`Consumer`](consumer::Consumer) does the rest: pulls within
+/// [`Limits`](consumer::Limits), shares its workers among the partitions in turn, retries what
+/// failed, contains what panicked, publishes, and shuts down without losing anything.
+///
+/// ```
+/// use std::time::Duration;
+/// use inflight::consumer::{
+///     Backoff, Batch, Consumer, Fetched, FileStore, Limits, Outcome, Partition, PullRequest,
+///     Pulled, Source, SourceError, Verdict,
+/// };
+///
+/// /// A log in memory, of two partitions.
+/// struct Log([Vec<String>; 2]);
+///
+/// impl Source for Log {
+///     type Message = String;
+///
+///     fn partitions(&self) -> Result<Vec<Partition>, SourceError> {
+///         Ok(vec![Partition::new(0, "orders-0"), Partition::new(1, "orders-1")])
+///     }
+///
+///     fn pull(&self, of: &Partition, request: &PullRequest) -> Result<Pulled<String>, SourceError> {
+///         let lines = self.0[of.id()].iter().enumerate().skip(request.from as usize);
+///         let messages: Vec<_> = lines
+///             .take(request.messages)
+///             .map(|(line, text)| Fetched::new(line as u64, text.len(), text.clone()))
+///             .collect();
+///         Ok(match messages.last() {
+///             Some(last) => Pulled::Found { next: last.offset + 1, messages },
+///             None => Pulled::NothingNew,
+///         })
+///     }
+/// }
+///
+/// # let folder = tempfile::tempdir()?;
+/// # let dir = folder.path();
+/// let log = Log([vec!["apples".into(), "pears".into()], vec!["plums".into()]]);
+/// let consumer = Consumer::builder(log, FileStore::open(dir)?)
+///     .workers(20)
+///     .batch(32)
+///     .limits(Limits::default().count(1000).bytes(100 << 20).span(2000))
+///     .backoff(Backoff::new(Duration::from_millis(10), Duration::from_secs(10)))
+///     .concurrent(|batch: &Batch<String>| -> Outcome {
+///         batch.each(|message| {
+///             // Pears fail once.
+///             if message.value() == "pears" && message.deliveries() == 1 {
+///                 return Verdict::Retry;
+///             }
+///             Verdict::Done
+///         })
+///     })
+///     .start()?;
+/// assert!(consumer.wait_caught_up(Duration::from_secs(10)));
+/// assert_eq!(consumer.progress().partitions[0].retried, 1);
+/// let report = consumer.shutdown(Duration::from_secs(30))?;
+/// assert_eq!((report.partitions[0].published, report.left()), (2, 0));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[cfg(all(feature = "std", not(loom), not(inflight_word32)))]
 pub mod consumer {
     #[doc(inline)]

@@ -65,6 +65,10 @@ impl Display {
         for bar in &self.bars {
             bar.abandon();
         }
+        if self.bars.iter().any(|bar| !bar.is_hidden()) {
+            // Below the bars.
+            eprintln!();
+        }
     }
 }
 

@@ -30,7 +30,23 @@ pub type DefaultWindow<T> = RingWindow<T, 4096>;
 
 type MakeWindow<W> = Box<dyn Fn(&Partition) -> Box<W>>;
 
-/// The settings of a consumer: see [`Consumer::builder`].
+/// The settings of a consumer, made by [`Consumer::builder`]. All have defaults, except the
+/// handler.
+///
+/// ```
+/// use std::time::Duration;
+/// use inflight::consumer::{Backoff, Builder, Limits, Source};
+///
+/// fn set<S: Source>(builder: Builder<S>) -> Builder<S> {
+///     builder
+///         .workers(8)
+///         .batch(32)
+///         .limits(Limits::default().count(500).replay(10_000))
+///         .backoff(Backoff::new(Duration::from_millis(100), Duration::from_secs(30)))
+///         .pull_batch(256)
+///         .publish_every(Duration::from_secs(1))
+/// }
+/// ```
 #[must_use = "nothing runs before `start`"]
 pub struct Builder<S: Source, W = DefaultWindow<<S as Source>::Message>> {
     source: S,
@@ -137,6 +153,16 @@ impl<S: Source, W> Builder<S, W> {
     ///
     /// Default: never; a message is retried until it succeeds. Deliveries are counted from the
     /// consumer's start. RocketMQ: `maxReconsumeTimes` (16) and the dead letter topic.
+    ///
+    /// ```
+    /// # use inflight::consumer::{Builder, Source};
+    /// # fn set<S: Source<Message = String>>(builder: Builder<S>) {
+    /// builder.give_up_after(16, |partition, message| {
+    ///     eprintln!("{partition} {}: given up: {}", message.offset(), message.value());
+    ///     Ok(())
+    /// });
+    /// # }
+    /// ```
     pub fn give_up_after(
         mut self,
         attempts: u32,
@@ -291,6 +317,18 @@ impl<S: Source, W> fmt::Debug for Builder<S, W> {
 }
 
 /// Why a consumer did not start.
+///
+/// ```
+/// use inflight::consumer::{Builder, Source, StartError};
+///
+/// fn start<S: Source>(builder: Builder<S>) {
+///     match builder.workers(0).start() {
+///         Err(StartError::Invalid { setting, why }) => eprintln!("{setting}: {why}"),
+///         Err(error) => eprintln!("{error}"),
+///         Ok(_) => unreachable!(),
+///     }
+/// }
+/// ```
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum StartError {

@@ -40,6 +40,15 @@ impl<'a, T> Batch<'a, T> {
 
     /// Asks `handle` about each message in turn. When that panics, all messages of the batch are
     /// retried, those it has dealt with too.
+    ///
+    /// ```
+    /// use inflight::consumer::{Batch, Outcome};
+    ///
+    /// fn handler(batch: &Batch<String>) -> Outcome {
+    ///     // `Ok` is done, `Err` is to be retried.
+    ///     batch.each(|message| message.value().parse::<u32>().map(drop).into())
+    /// }
+    /// ```
     pub fn each(&self, handle: impl FnMut(&Held<T>) -> Verdict) -> Outcome {
         Outcome::Each(self.messages.iter().map(handle).collect())
     }
@@ -55,6 +64,19 @@ impl<T> fmt::Debug for Batch<'_, T> {
 }
 
 /// What became of one message.
+///
+/// ```
+/// use std::time::Duration;
+/// use inflight::consumer::Verdict;
+///
+/// let verdict = |answer: Result<u32, u64>| match answer {
+///     Ok(_) => Verdict::Done,
+///     Err(seconds) => Verdict::RetryAfter(Duration::from_secs(seconds)),
+/// };
+/// assert_eq!(verdict(Ok(7)), Verdict::Done);
+/// assert_eq!(verdict(Err(5)), Verdict::RetryAfter(Duration::from_secs(5)));
+/// assert_eq!(Verdict::from(Err::<(), _>("busy")), Verdict::Retry);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Verdict {
@@ -73,6 +95,16 @@ impl<E> From<Result<(), E>> for Verdict {
 }
 
 /// What became of a batch. Any subset may have succeeded.
+///
+/// ```
+/// use inflight::consumer::{Outcome, Verdict};
+///
+/// // Of three messages the second failed.
+/// let outcome = Outcome::Each(vec![Verdict::Done, Verdict::Retry, Verdict::Done]);
+/// # assert_ne!(outcome, Outcome::Done);
+/// // All or nothing.
+/// assert_eq!(Outcome::from(Ok::<(), ()>(())), Outcome::Done);
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Outcome {

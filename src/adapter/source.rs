@@ -224,6 +224,68 @@ pub(crate) trait Listener: Send + Sync {
 ///
 /// Ringing it wakes the partition's puller at once if it waits at the log's end, and is remembered
 /// if it is just finding that out. It does nothing when the consumer is gone. O(partitions).
+///
+/// ```
+/// use std::sync::{Arc, Mutex};
+/// use std::time::Duration;
+/// use inflight::consumer::{
+///     Batch, Consumer, Fetched, MemoryStore, News, Outcome, Partition, PullRequest, Pulled,
+///     Source, SourceError,
+/// };
+///
+/// /// A queue that others push to.
+/// #[derive(Default)]
+/// struct Queue {
+///     words: Mutex<Vec<&'static str>>,
+///     news: Mutex<Option<News>>,
+/// }
+///
+/// impl Queue {
+///     fn push(&self, word: &'static str) {
+///         self.words.lock().unwrap().push(word);
+///         if let Some(news) = &*self.news.lock().unwrap() {
+///             news.came(0);
+///         }
+///     }
+/// }
+///
+/// impl Source for Queue {
+///     type Message = &'static str;
+///
+///     fn partitions(&self) -> Result<Vec<Partition>, SourceError> {
+///         Ok(vec![Partition::new(0, "queue")])
+///     }
+///
+///     fn pull(
+///         &self,
+///         _: &Partition,
+///         request: &PullRequest,
+///     ) -> Result<Pulled<&'static str>, SourceError> {
+///         let from = request.from;
+///         Ok(match self.words.lock().unwrap().get(from as usize) {
+///             Some(word) => Pulled::Found {
+///                 messages: vec![Fetched::new(from, word.len(), *word)],
+///                 next: from + 1,
+///             },
+///             None => Pulled::NothingNew,
+///         })
+///     }
+///
+///     fn subscribe(&self, news: News) -> bool {
+///         *self.news.lock().unwrap() = Some(news);
+///         true
+///     }
+/// }
+///
+/// let queue = Arc::new(Queue::default());
+/// let consumer = Consumer::builder(queue.clone(), MemoryStore::default())
+///     .concurrent(|_: &Batch<&str>| -> Outcome { Outcome::Done })
+///     .start()?;
+/// queue.push("late");
+/// assert!(consumer.wait_caught_up(Duration::from_secs(10)));
+/// assert_eq!(consumer.progress().partitions[0].finished, 1);
+/// # Ok::<(), inflight::consumer::StartError>(())
+/// ```
 #[derive(Clone)]
 pub struct News {
     listener: Weak<dyn Listener>,

@@ -10,6 +10,18 @@ use std::string::String;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Why an offset store failed.
+///
+/// ```
+/// use inflight::consumer::{FileStore, StoreError};
+///
+/// # let folder = tempfile::tempdir()?;
+/// std::fs::write(folder.path().join("offsets"), "garbage")?;
+/// match FileStore::open(folder.path()) {
+///     Err(StoreError::Corrupt { path, .. }) => assert!(path.ends_with("offsets")),
+///     other => panic!("{other:?}"),
+/// }
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum StoreError {
@@ -64,6 +76,39 @@ impl From<Box<dyn Error + Send + Sync>> for StoreError {
 ///
 /// Offsets are exclusive: the next one to consume. A consumer calls `load` for each partition at
 /// start, then `publish` and `reset` from one thread at a time.
+///
+/// ```
+/// use std::sync::Mutex;
+/// use inflight::consumer::{OffsetStore, StoreError};
+///
+/// /// A store for one partition.
+/// #[derive(Default)]
+/// struct Single(Mutex<Option<u64>>);
+///
+/// impl OffsetStore for Single {
+///     fn load(&self, _: &str) -> Result<Option<u64>, StoreError> {
+///         Ok(*self.0.lock().unwrap())
+///     }
+///
+///     fn publish(&self, offsets: &[(&str, u64)]) -> Result<(), StoreError> {
+///         let mut stored = self.0.lock().unwrap();
+///         // None is lower than every offset.
+///         *stored = offsets.iter().map(|(_, offset)| Some(*offset)).fold(*stored, Ord::max);
+///         Ok(())
+///     }
+///
+///     fn reset(&self, _: &str, offset: u64) -> Result<(), StoreError> {
+///         *self.0.lock().unwrap() = Some(offset);
+///         Ok(())
+///     }
+/// }
+///
+/// let store = Single::default();
+/// store.publish(&[("only", 7)])?;
+/// store.publish(&[("only", 5)])?;
+/// assert_eq!(store.load("only")?, Some(7));
+/// # Ok::<(), StoreError>(())
+/// ```
 pub trait OffsetStore: Send + Sync + 'static {
     /// The stored offset of a partition; none when it has none.
     ///
