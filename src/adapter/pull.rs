@@ -217,7 +217,11 @@ where
         let limits = &self.assigned().limits;
         let count = self.running.settings.pull_batch.min((limits.count / 4).max(1));
         let offsets = (count as u64).min((limits.span.min(limits.replay) / 4).max(1));
-        Need { count, bytes: (limits.bytes / 4).max(1), end: self.pulling.next + offsets }
+        Need {
+            count,
+            bytes: (limits.bytes / 4).max(1),
+            end: self.pulling.next.saturating_add(offsets),
+        }
     }
 
     /// Admits what was pulled, as far as there is room.
