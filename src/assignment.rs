@@ -288,7 +288,7 @@ impl<R: WindowRef> Assignment<R> {
     /// [`Stale`] when the assignment has ended.
     #[inline]
     pub fn watermark(&self) -> Result<Next, Stale> {
-        self.part().watermark()
+        self.part().watermark(|| self.pin())
     }
 
     /// Slides once, then the watermark: the lowest unfinished offset, or `end` when there is

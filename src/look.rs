@@ -134,7 +134,7 @@ pub struct Pending<'a, R: WindowRef> {
 
 impl<R: WindowRef> core::fmt::Debug for Pending<'_, R> {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.debug_struct("Pending").field("next", &self.part.part().offset(self.at)).finish()
+        f.debug_struct("Pending").finish_non_exhaustive()
     }
 }
 
@@ -149,16 +149,16 @@ impl<R: WindowRef> Iterator for Pending<'_, R> {
         let to = part.space.words().end(watermark).min(bound);
         let found = part.space.scan(from, to, &pin, |place| {
             if self.missing && place.pos > from {
-                return ControlFlow::Break((from, None));
+                return ControlFlow::Break((from, None, None));
             }
             match look(&place, self.missing) {
-                Some(look) => ControlFlow::Break((place.pos, Some(look))),
+                Some(look) => ControlFlow::Break((place.pos, part.offset_at(&place), Some(look))),
                 None => ControlFlow::Continue(()),
             }
         });
-        let (pos, found) = match found {
+        let (pos, offset, found) = match found {
             ControlFlow::Break(found) => found,
-            ControlFlow::Continue(()) if self.missing && from < to => (from, None),
+            ControlFlow::Continue(()) if self.missing && from < to => (from, None, None),
             ControlFlow::Continue(()) => {
                 self.at = to;
                 return None;
@@ -166,7 +166,13 @@ impl<R: WindowRef> Iterator for Pending<'_, R> {
         };
         self.at = pos + 1;
         let (stage, since, deliveries) = found.unwrap_or((Stage::Missing, None, 0));
-        Some(Look { offset: part.offset(pos), stage, since, deliveries })
+        let offset = match offset {
+            Some(offset) => offset,
+            // Numbered by arrival and just being stored: at the end or beyond.
+            None if part.numbered() => part.end().ok()?,
+            None => part.dense_offset(pos),
+        };
+        Some(Look { offset, stage, since, deliveries })
     }
 }
 

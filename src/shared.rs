@@ -13,6 +13,7 @@ use crate::window::{Value, WindowRef};
 /// A clone of a message, and the word to know the original by.
 pub struct Held<T> {
     offset: u64,
+    pos: Pos,
     deliveries: u32,
     /// None when this lease has finished the message.
     state: Option<State>,
@@ -187,17 +188,17 @@ impl<R: WindowRef, S: Shelf<Value<R>>> SharedLease<R, S> {
             // Cloned before anybody else can finish the message.
             // SAFETY: as above.
             let (offset, value) = unsafe { (slot.offset(), slot.value().clone()) };
-            let deliveries = slot.deliveries();
+            let (pos, deliveries) = (part.space.position_of(slot), slot.deliveries());
             // SAFETY: as above.
             let _ = unsafe { claimed.chain.pop() };
             if weak(Control::HeldBeforeClone) {
-                lease.held.push(Held { offset, deliveries, state: Some(slot.state()), value });
+                lease.held.push(Held { offset, pos, deliveries, state: Some(slot.state()), value });
                 continue;
             }
             // SAFETY: as above.
             match unsafe { slot.hold() } {
                 Some(state) => {
-                    lease.held.push(Held { offset, deliveries, state: Some(state), value });
+                    lease.held.push(Held { offset, pos, deliveries, state: Some(state), value });
                 }
                 None => {
                     doomed = true;
@@ -256,8 +257,7 @@ impl<R: WindowRef, S: Shelf<Value<R>>> SharedLease<R, S> {
             |offset| {
                 let index = shelf.items().binary_search_by_key(&offset, Held::offset);
                 let held = index.ok().and_then(|index| shelf.items_mut().get_mut(index));
-                let state = held.and_then(|held| held.state.take());
-                if state.is_some_and(|state| finish(&mut finishing, part, offset, state, &pin)) {
+                if held.is_some_and(|held| finish(&mut finishing, part, held, &pin)) {
                     applied += 1;
                 } else {
                     gone += 1;
@@ -297,8 +297,7 @@ impl<R: WindowRef, S: Shelf<Value<R>>> SharedLease<R, S> {
         for_each(
             || items.find(|held| done(held)),
             |held| {
-                let (offset, state) = (held.offset, held.state.take());
-                if state.is_some_and(|state| finish(&mut finishing, part, offset, state, &pin)) {
+                if finish(&mut finishing, part, held, &pin) {
                     applied += 1;
                 } else {
                     gone += 1;
@@ -323,8 +322,8 @@ impl<R: WindowRef, S: Shelf<Value<R>>> SharedLease<R, S> {
         };
         let pin = self.part.pin();
         let mut finishing = Finishing::new(part, &pin);
-        let held = self.held.remove(index);
-        let won = held.state.is_some_and(|state| finish(&mut finishing, part, offset, state, &pin));
+        let mut held = self.held.remove(index);
+        let won = finish(&mut finishing, part, &mut held, &pin);
         let next = finishing.slide().map_err(stale)?;
         if won { Ok(next) } else { Err(RemoveError::Passed) }
     }
@@ -376,7 +375,7 @@ impl<R: WindowRef, S: Shelf<Value<R>>> SharedLease<R, S> {
         let (mut returned, mut gone) = (0, 0);
         for held in self.held.items_mut() {
             let Some(state) = held.state.take() else { continue };
-            match part.locate(held.offset, &pin) {
+            match part.at(held.pos, &pin) {
                 Ok(place) if place.slot.return_held(state) => {
                     // Not always the first: `into_values` has turned the order round.
                     lowest = Some(lowest.map_or(place.pos, |lowest| lowest.min(place.pos)));
@@ -411,7 +410,7 @@ impl<R: WindowRef, S: Shelf<Value<R>>> SharedLease<R, S> {
         let part = self.part.part();
         let pin = self.part.pin();
         for held in self.held.items() {
-            if let (Some(state), Ok(place)) = (held.state, part.locate(held.offset, &pin)) {
+            if let (Some(state), Ok(place)) = (held.state, part.at(held.pos, &pin)) {
                 // Somebody may take the message away in between; then its younger holder counts
                 // as touched: a hint for `stalled`, as `since` always is.
                 if place.slot.is_held(state) {
@@ -422,15 +421,15 @@ impl<R: WindowRef, S: Shelf<Value<R>>> SharedLease<R, S> {
     }
 }
 
-/// Finishes a held message by its exact word.
+/// Finishes a held message by its exact word, once.
 fn finish<T, Sp: Space<Value = T> + ?Sized>(
     finishing: &mut Finishing<'_, '_, Sp>,
     part: crate::engine::Part<'_, Sp>,
-    offset: u64,
-    state: State,
+    held: &mut Held<T>,
     pin: &Sp::Pin,
 ) -> bool {
-    let Ok(place) = part.locate(offset, pin) else { return false };
+    let Some(state) = held.state.take() else { return false };
+    let Ok(place) = part.at(held.pos, pin) else { return false };
     let Some(taking) = place.slot.finish_held(state) else { return false };
     part.space.vacated(place.slot, pin);
     finishing.done(taking);
@@ -509,10 +508,9 @@ impl<R: WindowRef, S: Shelf<Value<R>>> Iterator for Values<R, S> {
     fn next(&mut self) -> Option<Self::Item> {
         let part = self.0.part.part();
         let pin = self.0.part.pin();
-        while let Some(held) = self.0.held.pop() {
+        while let Some(mut held) = self.0.held.pop() {
             let mut finishing = Finishing::new(part, &pin);
-            let state = held.state;
-            if state.is_some_and(|state| finish(&mut finishing, part, held.offset, state, &pin)) {
+            if finish(&mut finishing, part, &mut held, &pin) {
                 let _ = finishing.slide();
                 return Some((held.offset, held.value));
             }

@@ -65,6 +65,9 @@ const LAP_BITS: u32 = Word::BITS - LAP_SHIFT;
 pub struct Lap(Word);
 
 impl Lap {
+    /// How many bits of the lap a word has.
+    pub(crate) const BITS: u32 = LAP_BITS;
+
     /// No slot may be raised by more laps than this at once.
     pub(crate) const FAR: u64 = 1 << (LAP_BITS - 2);
 
@@ -223,12 +226,14 @@ pub struct Slot<T> {
     deliveries: AtomicU32,
     /// Bytes given at put. Written only by the party that has the message.
     bytes: AtomicU32,
+    /// The message's offset in the log. Written only while FILLING; others may read it
+    /// ([`Slot::offset_if`]), so it is released and acquired like the state.
+    offset: Offset,
     payload: Cell<Payload<T>>,
 }
 
 /// What only the party that has the slot touches.
 struct Payload<T> {
-    offset: [u32; 2],
     next: *const Slot<T>,
     value: MaybeUninit<T>,
 }
@@ -251,8 +256,8 @@ impl<T> Slot<T> {
                 since: AtomicWord::new(NEVER),
                 deliveries: AtomicU32::new(0),
                 bytes: AtomicU32::new(0),
+                offset: Offset::new(),
                 payload: Cell::new(Payload {
-                    offset: [0; 2],
                     next: ptr::null(),
                     value: MaybeUninit::uninit(),
                 }),
@@ -314,10 +319,10 @@ impl<T> Slot<T> {
         self.since.store(NEVER, Ordering::Relaxed);
         self.deliveries.store(0, Ordering::Relaxed);
         self.bytes.store(bytes, Ordering::Relaxed);
+        self.offset.store(offset);
         self.payload.with_mut(|payload| {
             // SAFETY: FILLING belongs to the caller alone.
             unsafe {
-                (*payload).offset = split(offset);
                 (*payload).next = ptr::null();
                 (*payload).value.write(value);
             }
@@ -434,8 +439,38 @@ impl<T> Slot<T> {
     /// The caller has this slot.
     #[inline(always)]
     pub(crate) unsafe fn offset(&self) -> u64 {
-        // SAFETY: the caller's alone.
-        self.payload.with(|payload| join(unsafe { (*payload).offset }))
+        self.offset.load()
+    }
+
+    /// The offset of the message that is or was here in `lap`, for anybody; none when it is being
+    /// stored, or the slot has gone on.
+    #[inline]
+    pub(crate) fn offset_if(&self, lap: Lap) -> Option<u64> {
+        let here = |state: State| {
+            if state.lap() == lap {
+                !matches!(state.phase(), Phase::Empty | Phase::Filling)
+            } else {
+                // Done, and not filled again.
+                state.lap() == lap.next() && state.phase() == Phase::Empty
+            }
+        };
+        if !here(self.state()) {
+            return None;
+        }
+        let offset = self.offset.load();
+        // A put of a later lap stores its offset after it has made the slot FILLING, and releases
+        // it: whoever reads that offset sees the slot gone on.
+        here(self.state()).then_some(offset)
+    }
+
+    /// What a put of `lap` would be answered by a slot that does not take it.
+    pub(crate) fn fill_would(&self, lap: Lap) -> Taken {
+        let state = self.state();
+        match state.phase() {
+            _ if state.is_done(lap) => Taken::Passed,
+            Phase::Doomed => Taken::Busy,
+            _ => Taken::Duplicate,
+        }
     }
 
     /// The message in place.
@@ -849,12 +884,37 @@ impl<'a, T> Iterator for Links<'a, T> {
     }
 }
 
-#[inline(always)]
-const fn split(offset: u64) -> [u32; 2] {
-    [offset as u32, (offset >> 32) as u32]
+/// An offset in memory: one word, or two where words are narrow.
+struct Offset {
+    low: AtomicWord,
+    #[cfg(any(target_pointer_width = "32", inflight_word32))]
+    high: AtomicWord,
 }
 
-#[inline(always)]
-const fn join(halves: [u32; 2]) -> u64 {
-    halves[0] as u64 | (halves[1] as u64) << 32
+impl Offset {
+    const_unless_loom! {
+        const fn new() -> Self {
+            Self {
+                low: AtomicWord::new(0),
+                #[cfg(any(target_pointer_width = "32", inflight_word32))]
+                high: AtomicWord::new(0),
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn store(&self, offset: u64) {
+        self.low.store(offset as Word, Ordering::Release);
+        #[cfg(any(target_pointer_width = "32", inflight_word32))]
+        self.high.store((offset >> 32) as Word, Ordering::Release);
+    }
+
+    #[inline(always)]
+    fn load(&self) -> u64 {
+        #[cfg(any(target_pointer_width = "32", inflight_word32))]
+        let high = u64::from(self.high.load(Ordering::Acquire)) << 32;
+        #[cfg(not(any(target_pointer_width = "32", inflight_word32)))]
+        let high = 0;
+        high | u64::from(self.low.load(Ordering::Acquire))
+    }
 }

@@ -29,6 +29,8 @@ pub(crate) fn assign<S: Space + ?Sized>(space: &S, start: u64, pin: &S::Pin) -> 
         // Compared as distances: an old generation may lie far below, on 32 bits half a range.
         let used = if distance(generation, end) > 0 { end } else { generation };
         let used = if distance(used, watermark) > 0 { watermark } else { used };
+        let tail_word = words.tail.load(Ordering::Acquire);
+        let used = if words.numbered { used.max(Pos::from(tail_word)) } else { used };
         let first = if weak(Control::AssignNextLap) {
             used.next_multiple_of(stride)
         } else {
@@ -47,7 +49,13 @@ pub(crate) fn assign<S: Space + ?Sized>(space: &S, start: u64, pin: &S::Pin) -> 
         }
         // From the value read before: whoever has raised the end meanwhile, to a far position of
         // an older generation perhaps, makes this fail, and the next round starts beyond that.
-        if words.end.compare_exchange(end_word, to, Ordering::AcqRel, acquire).is_ok() {
+        if words.end.compare_exchange(end_word, to, Ordering::AcqRel, acquire).is_err() {
+            continue;
+        }
+        // The same for the tail.
+        if !words.numbered
+            || words.tail.compare_exchange(tail_word, to, Ordering::AcqRel, acquire).is_ok()
+        {
             break first;
         }
     };

@@ -54,10 +54,13 @@ impl<'a, S: Space + ?Sized> Part<'a, S> {
 
     /// "Nothing more exists below `next`." The watermark after the slide.
     pub(crate) fn advance_to(self, next: u64, pin: &S::Pin) -> Result<Next, AdvanceError> {
+        if self.numbered() {
+            return self.numbered_advance(next, pin);
+        }
         let stale = |Stale| AdvanceError::Stale;
         let words = self.words();
         let (watermark, _) = self.view_closed().map_err(stale)?;
-        let to = match self.position(next) {
+        let to = match self.dense_position(next) {
             Some(to) => to,
             None if next < self.generation.base => self.generation.first,
             None => return Err(AdvanceError::OutOfRange),
@@ -90,7 +93,7 @@ impl<'a, S: Space + ?Sized> Part<'a, S> {
         }
         words.flow.finish(0, 0);
         let watermark = self.space.slide(pin);
-        self.next(watermark).map_err(stale)
+        self.next(watermark, pin).map_err(stale)
     }
 }
 
@@ -179,7 +182,7 @@ impl<'a, 'p, S: Space + ?Sized> Finishing<'a, 'p, S> {
     pub(crate) fn slide(&mut self) -> Result<Next, Stale> {
         let watermark = self.count_out();
         self.last = None;
-        self.part.next(watermark)
+        self.part.next(watermark, self.pin)
     }
 
     #[inline(always)]

@@ -12,6 +12,7 @@
 
 mod assign;
 mod finish;
+mod numbered;
 mod put;
 mod take;
 
@@ -25,12 +26,26 @@ use crate::error::{Next, PutErrorKind, Stale};
 use crate::flow::Flow;
 use crate::position::{Mark, Monotone, Pos, Watermark, distance, expand, raise};
 use crate::slot::{Lap, Place, Slot, Taken, Taking};
-use crate::sync::{AtomicWord, Ordering, Padded, Word, const_unless_loom};
+use crate::sync::{AtomicWord, NARROW, Ordering, Padded, Word, const_unless_loom};
 
 /// The bit of the generation word that says closed; first positions are even.
 const CLOSED: Word = 1;
 /// The bit of the signal word that says: the last take found nothing.
 const IDLE: Word = 1;
+
+/// In which order messages come, and what that says about the gaps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[doc(hidden)]
+pub enum Order {
+    /// By offset, from one putter: what lies below a put may be sealed.
+    Offset,
+    /// In any: the caller moves the seal.
+    CallersSeal,
+    /// By offset, from one putter, with dense positions by arrival. Words of 32 bits cannot hold
+    /// its tail.
+    #[cfg_attr(any(target_pointer_width = "32", inflight_word32), allow(dead_code))]
+    Arrival,
+}
 
 /// The words that all calls of a window share.
 #[doc(hidden)]
@@ -46,13 +61,18 @@ pub struct Words {
     /// Below it, what was never admitted may be sealed; used when the caller moves it.
     seal: AtomicWord,
     callers_seal: bool,
+    /// Numbered by arrival: where the offset after the last message would be, as a position.
+    tail: AtomicWord,
+    /// Numbered by arrival: the generation of the put that is running.
+    turn: AtomicWord,
+    numbered: bool,
     pub(crate) flow: Flow,
     signal: Padded<AtomicWord>,
 }
 
 impl Words {
     const_unless_loom! {
-        pub(crate) const fn new(at: Pos, callers_seal: bool) -> Self {
+        pub(crate) const fn new(at: Pos, order: Order) -> Self {
             Self {
                 watermark: Padded(Watermark::new(at)),
                 end: Padded(AtomicWord::new(at as Word)),
@@ -61,7 +81,10 @@ impl Words {
                 // Its position bits are right; what lies above them is as good a version as any.
                 cursor: Padded(AtomicWord::new(at as Word)),
                 seal: AtomicWord::new(at as Word),
-                callers_seal,
+                callers_seal: matches!(order, Order::CallersSeal),
+                tail: AtomicWord::new(at as Word),
+                turn: AtomicWord::new(0),
+                numbered: matches!(order, Order::Arrival),
                 flow: Flow::new(),
                 signal: Padded(AtomicWord::new(IDLE)),
             }
@@ -170,6 +193,10 @@ pub trait Space {
     ) -> ControlFlow<B>
     where
         Self::Value: 'p;
+
+    /// The position of a message, by the slot of it that the caller has.
+    #[doc(hidden)]
+    fn position_of(&self, slot: &Slot<Self::Value>) -> Pos;
 
     /// Moves the watermark over what is finished or may be sealed; returns where it then is.
     fn slide(&self, pin: &Self::Pin) -> Pos;
@@ -318,23 +345,43 @@ impl<'a, S: Space + ?Sized> Part<'a, S> {
         }
     }
 
-    /// The position of an offset; none below the assignment's start or out of range.
+    /// Is this window numbered by arrival?
     #[inline(always)]
-    pub(crate) fn position(self, offset: u64) -> Option<Pos> {
+    pub(crate) fn numbered(self) -> bool {
+        !NARROW && self.words().numbered
+    }
+
+    /// The position of an offset where positions go with offsets; none below the assignment's
+    /// start or out of range.
+    #[inline(always)]
+    pub(crate) fn dense_position(self, offset: u64) -> Option<Pos> {
         self.generation.first.checked_add(offset.checked_sub(self.generation.base)?)
     }
 
-    /// The offset of a position of this generation.
+    /// The offset of a position of this generation where positions go with offsets.
     #[inline(always)]
-    pub(crate) fn offset(self, pos: Pos) -> u64 {
+    pub(crate) fn dense_offset(self, pos: Pos) -> u64 {
         self.generation.base.saturating_add(pos.saturating_sub(self.generation.first))
+    }
+
+    /// The offset of the place looked at; none when there is no message to ask, in a window that
+    /// is numbered by arrival.
+    #[inline(always)]
+    pub(crate) fn offset_at(self, place: &Place<'_, S::Value>) -> Option<u64> {
+        if self.numbered() {
+            return place.slot.offset_if(place.lap);
+        }
+        Some(self.dense_offset(place.pos))
     }
 
     /// A watermark fit to be said: the generation was looked at after it was read.
     #[inline(always)]
-    pub(crate) fn next(self, watermark: Pos) -> Result<Next, Stale> {
+    pub(crate) fn next(self, watermark: Pos, pin: &S::Pin) -> Result<Next, Stale> {
+        if self.numbered() {
+            return self.numbered_next(pin);
+        }
         self.current()?;
-        Ok(Next(self.offset(watermark)))
+        Ok(Next(self.dense_offset(watermark)))
     }
 
     /// The place of an offset between the watermark and the end, or on which side it lies.
@@ -347,13 +394,26 @@ impl<'a, S: Space + ?Sized> Part<'a, S> {
     where
         'a: 'p,
     {
-        let (watermark, bound) = self.view_closed().map_err(|Stale| Elsewhere::Stale)?;
-        let Some(pos) = self.position(offset) else {
+        if self.numbered() {
+            return self.numbered_locate(offset, pin);
+        }
+        let Some(pos) = self.dense_position(offset) else {
+            self.current().map_err(|Stale| Elsewhere::Stale)?;
             return Err(match offset < self.generation.base {
                 true => Elsewhere::Passed,
                 false => Elsewhere::Nowhere,
             });
         };
+        self.at(pos, pin)
+    }
+
+    /// The place of a position between the watermark and the end, or on which side it lies.
+    #[inline(always)]
+    pub(crate) fn at<'p>(self, pos: Pos, pin: &'p S::Pin) -> Result<Place<'p, S::Value>, Elsewhere>
+    where
+        'a: 'p,
+    {
+        let (watermark, bound) = self.view_closed().map_err(|Stale| Elsewhere::Stale)?;
         if pos < watermark {
             Err(Elsewhere::Passed)
         } else if pos >= bound {
@@ -418,26 +478,33 @@ impl<'a, S: Space + ?Sized> Part<'a, S> {
         was_idle
     }
 
-    /// The watermark; never slides.
+    /// The watermark; never slides. Pins only where the offset has to be asked for.
     #[inline]
-    pub(crate) fn watermark(self) -> Result<Next, Stale> {
+    pub(crate) fn watermark(self, pin: impl FnOnce() -> S::Pin) -> Result<Next, Stale> {
+        if self.numbered() {
+            return self.numbered_next(&pin());
+        }
         let watermark = self.words().watermark.load();
-        self.next(watermark)
+        self.current()?;
+        Ok(Next(self.dense_offset(watermark)))
     }
 
     /// Slides once, then the watermark.
     pub(crate) fn min_offset(self, pin: &S::Pin) -> Result<Next, Stale> {
         self.current()?;
         self.words().flow.finish(0, 0);
-        self.next(self.space.slide(pin))
+        self.next(self.space.slide(pin), pin)
     }
 
     /// The end of what was admitted or skipped to.
     pub(crate) fn end(self) -> Result<u64, Stale> {
+        if self.numbered() {
+            return self.numbered_end();
+        }
         let watermark = self.words().watermark.load();
         let end = self.words().end(watermark);
         self.current()?;
-        Ok(self.offset(end))
+        Ok(self.dense_offset(end))
     }
 
     /// `end - watermark`.

@@ -4,7 +4,7 @@ use crate::control::{Branch, Control, hit, weak};
 use crate::engine::{Ended, Part, Space};
 use crate::error::{BatchPut, BatchPutError, Put, PutError, PutErrorKind};
 use crate::flow::{CHUNK_BYTES, CHUNK_MESSAGES, MESSAGE_BYTES};
-use crate::position::{Pos, distance, raise};
+use crate::position::{Pos, raise};
 use crate::slot::{Chain, Place, Slot, Taken};
 use crate::sync::{Ordering, Word};
 
@@ -67,8 +67,13 @@ struct Filled<'a: 'p, 'p, S: Space + ?Sized> {
     pin: &'p S::Pin,
     chain: Chain<S::Value>,
     bytes: u64,
-    /// The highest position in the chain.
+    /// The lowest and the highest position in the chain.
+    first: Pos,
     last: Pos,
+    /// The offset filled last.
+    offset: u64,
+    /// Numbered by arrival: no other put of this assignment runs meanwhile.
+    turn: bool,
     /// What was published so far, also to make room in the middle of a batch.
     done: BatchPut,
 }
@@ -76,7 +81,17 @@ struct Filled<'a: 'p, 'p, S: Space + ?Sized> {
 impl<'a: 'p, 'p, S: Space + ?Sized> Filled<'a, 'p, S> {
     #[inline(always)]
     fn new(part: Part<'a, S>, pin: &'p S::Pin) -> Self {
-        Self { part, pin, chain: Chain::new(), bytes: 0, last: 0, done: BatchPut::default() }
+        Self {
+            part,
+            pin,
+            chain: Chain::new(),
+            bytes: 0,
+            first: 0,
+            last: 0,
+            offset: 0,
+            turn: false,
+            done: BatchPut::default(),
+        }
     }
 
     /// Makes the slot of `offset` FILLING, or says why not.
@@ -99,7 +114,7 @@ impl<'a: 'p, 'p, S: Space + ?Sized> Filled<'a, 'p, S> {
             return Err(refuse(PutErrorKind::BelowWatermark));
         }
         // `end` is exclusive, so the last offset of all has no end.
-        let pos = match part.position(offset) {
+        let pos = match self.position(offset).map_err(refuse)? {
             Some(pos) if offset < u64::MAX && pos < u64::MAX => pos,
             _ => return Err(refuse(PutErrorKind::OutOfRange)),
         };
@@ -122,6 +137,32 @@ impl<'a: 'p, 'p, S: Space + ?Sized> Filled<'a, 'p, S> {
         let place = part.space.open(pos, self.pin).map_err(|taken| refuse(kind(taken)))?;
         place.slot.fill(place.lap).map_err(|taken| refuse(kind(taken)))?;
         Ok((place, bytes))
+    }
+
+    /// Where `offset` goes.
+    #[inline(always)]
+    fn position(&mut self, offset: u64) -> Result<Option<Pos>, PutErrorKind> {
+        if self.part.numbered() {
+            return self.number(offset).map(Some);
+        }
+        Ok(self.part.dense_position(offset))
+    }
+
+    fn number(&mut self, offset: u64) -> Result<Pos, PutErrorKind> {
+        if !self.turn {
+            self.part.take_turn()?;
+            self.turn = true;
+        }
+        let filling = (self.chain.len() > 0).then_some(self.last);
+        if filling.is_some() && offset <= self.offset {
+            // Known, or out of order: asked about when what was filled is ready.
+            if let Err((_, value)) = self.publish() {
+                drop(value);
+                return Err(PutErrorKind::Stale);
+            }
+            return self.part.number(offset, None, self.pin);
+        }
+        self.part.number(offset, filling, self.pin)
     }
 
     /// `pos` lies beyond what this call may touch: asks the space for room.
@@ -151,7 +192,10 @@ impl<'a: 'p, 'p, S: Space + ?Sized> Filled<'a, 'p, S> {
             self.chain.push(place.slot);
         }
         self.bytes += u64::from(bytes);
-        self.last = if self.chain.len() == 1 { place.pos } else { self.last.max(place.pos) };
+        let alone = self.chain.len() == 1;
+        self.first = if alone { place.pos } else { self.first.min(place.pos) };
+        self.last = if alone { place.pos } else { self.last.max(place.pos) };
+        self.offset = offset;
     }
 
     /// Makes the messages ready. When the assignment has ended they are taken back and dropped
@@ -179,16 +223,17 @@ impl<'a: 'p, 'p, S: Space + ?Sized> Filled<'a, 'p, S> {
             return Err(self.withdraw(slot));
         }
         let mut late: Option<Pos> = None;
+        let some_late = self.first < end;
         loop {
             // SAFETY: FILLING for this put alone (or doomed since), and `pin` keeps it alive.
-            let (lap, offset) = unsafe { (slot.state().lap(), slot.offset()) };
-            // SAFETY: as above.
-            if !unsafe { slot.publish(lap) } {
+            if !unsafe { slot.publish(slot.state().lap()) } {
                 return Err(self.withdraw(slot));
             }
-            let pos = part.position(offset).unwrap_or(end);
-            if distance(pos, end) > 0 {
-                late = Some(late.map_or(pos, |lowest| lowest.min(pos)));
+            if some_late {
+                let pos = part.space.position_of(slot);
+                if pos < end {
+                    late = Some(late.map_or(pos, |lowest| lowest.min(pos)));
+                }
             }
             // SAFETY: as above.
             match unsafe { self.chain.pop() } {
@@ -203,6 +248,12 @@ impl<'a: 'p, 'p, S: Space + ?Sized> Filled<'a, 'p, S> {
         if let Some(lowest) = late.filter(|_| !weak(Control::LateKeepsCursor)) {
             hit(Branch::LatePut);
             part.lower_cursor(lowest);
+        }
+        if part.numbered() {
+            // After the messages are ready: see `numbered`. (In a generation that has ended,
+            // there is nothing more to raise.)
+            let tail = part.dense_position(self.offset).map_or(0, |at| at + 1);
+            let _ = part.raise_tail(tail);
         }
         self.done.admitted += count;
         self.done.dispatch |= part.announce();
@@ -240,6 +291,9 @@ impl<'a: 'p, 'p, S: Space + ?Sized> Drop for Filled<'a, 'p, S> {
         // Not empty only when user code panicked: what was filled is published.
         while self.chain.len() > 0 {
             drop(self.publish());
+        }
+        if self.turn {
+            self.part.end_turn();
         }
     }
 }

@@ -185,7 +185,7 @@ impl<S: Space + ?Sized> Returning<'_, '_, S> {
         // SAFETY: the slots are LENT to the caller of `give_back`, or doomed since.
         while let Some(slot) = unsafe { self.chain.pop() } {
             // SAFETY: as above; read before it is given back.
-            let pos = self.part.position(unsafe { slot.offset() }).unwrap_or(0);
+            let pos = self.part.space.position_of(slot);
             // SAFETY: as above.
             if unsafe { slot.give_back() } {
                 self.lowest = Some(self.lowest.map_or(pos, |lowest| lowest.min(pos)));
@@ -315,7 +315,7 @@ impl<'a, S: Space + ?Sized> Part<'a, S> {
             // SAFETY: the caller's slots.
             if let Some(slot) = unsafe { chain.links() }.next() {
                 // SAFETY: as above.
-                self.lower_cursor(self.position(unsafe { slot.offset() }).unwrap_or(0));
+                self.lower_cursor(self.space.position_of(slot));
             }
         }
         let mut returning = Returning { part: self, chain, pin, lowest: None, doomed: false };

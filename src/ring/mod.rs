@@ -7,7 +7,7 @@
 use core::ops::ControlFlow;
 
 use crate::control::{Branch, Control, hit, weak};
-use crate::engine::{Elsewhere, Evicted, Space, Words, move_watermark};
+use crate::engine::{Elsewhere, Evicted, Order, Space, Words, move_watermark};
 use crate::error::{PutErrorKind, Stale};
 use crate::position::{Monotone, Pos, distance, expand};
 use crate::slot::{Lap, Phase, Place, Slot, Taken};
@@ -64,7 +64,7 @@ impl<T, const N: usize> RingWindow<T, N> {
         /// An empty window for one putter that puts in order. Takes no call before the first
         /// [`assign`](Window::assign).
         pub const fn new() -> Self {
-            Self::starting_at(0, false)
+            Self::with_order(0, Order::Offset)
         }
     }
 
@@ -72,7 +72,32 @@ impl<T, const N: usize> RingWindow<T, N> {
         /// An empty window for several putters, or for puts in any order: the watermark passes
         /// gaps only below what [`Assignment::advance_to`](crate::Assignment::advance_to) said.
         pub const fn with_callers_seal() -> Self {
-            Self::starting_at(0, true)
+            Self::with_order(0, Order::CallersSeal)
+        }
+    }
+
+    #[cfg(not(any(target_pointer_width = "32", inflight_word32)))]
+    const_unless_loom! {
+        /// An empty window that numbers messages by arrival: for sparse logs that come in order,
+        /// from one putter (byte positions, LSNs, filtered topics). `N` then counts messages, not
+        /// offsets, and gaps cost nothing. Not on 32-bit targets.
+        ///
+        /// Everything speaks offsets as before; finding one by number costs O(log `N`). Offsets
+        /// must ascend; a put that runs beside another is refused as `Full`.
+        ///
+        /// ```
+        /// use inflight::{RingWindow, Window};
+        ///
+        /// let window = RingWindow::<&str, 8>::numbered();
+        /// let part = window.assign(0);
+        /// part.put(0, "first line\n")?;
+        /// part.put(1_000_000, "a line a megabyte later\n")?;
+        /// assert_eq!(part.remove(1_000_000)?.get(), 0);
+        /// assert_eq!(part.remove(0)?.get(), 1_000_001);
+        /// # Ok::<(), Box<dyn std::error::Error>>(())
+        /// ```
+        pub const fn numbered() -> Self {
+            Self::with_order(0, Order::Arrival)
         }
     }
 
@@ -80,10 +105,17 @@ impl<T, const N: usize> RingWindow<T, N> {
         /// For tests: positions begin at lap `lap`, so that a word's wrap is near.
         #[doc(hidden)]
         pub const fn starting_at(lap: u64, callers_seal: bool) -> Self {
+            let order = if callers_seal { Order::CallersSeal } else { Order::Offset };
+            Self::with_order(lap, order)
+        }
+    }
+
+    const_unless_loom! {
+        const fn with_order(lap: u64, order: Order) -> Self {
             const { Self::CHECKED };
             Self {
                 ring: Ring {
-                    words: Words::new(lap * N as u64, callers_seal),
+                    words: Words::new(lap * N as u64, order),
                     slots: Self::slots(lap),
                 },
             }
@@ -112,23 +144,33 @@ impl<T, const N: usize> RingWindow<T, N> {
     /// no stack holds. `Arc::from` makes it an owned one.
     #[cfg(all(feature = "alloc", not(loom)))]
     pub fn boxed() -> alloc::boxed::Box<Self> {
-        Self::boxed_with(false)
+        Self::boxed_with(Order::Offset)
     }
 
     /// An empty window as by [`RingWindow::with_callers_seal`], made in place on the heap.
     #[cfg(all(feature = "alloc", not(loom)))]
     pub fn boxed_with_callers_seal() -> alloc::boxed::Box<Self> {
-        Self::boxed_with(true)
+        Self::boxed_with(Order::CallersSeal)
+    }
+
+    /// An empty window as by [`RingWindow::numbered`], made in place on the heap.
+    #[cfg(all(
+        feature = "alloc",
+        not(loom),
+        not(any(target_pointer_width = "32", inflight_word32))
+    ))]
+    pub fn boxed_numbered() -> alloc::boxed::Box<Self> {
+        Self::boxed_with(Order::Arrival)
     }
 
     #[cfg(all(feature = "alloc", not(loom)))]
-    fn boxed_with(callers_seal: bool) -> alloc::boxed::Box<Self> {
+    fn boxed_with(order: Order) -> alloc::boxed::Box<Self> {
         const { Self::CHECKED };
         let mut window = alloc::boxed::Box::<Self>::new_uninit();
         let at = window.as_mut_ptr();
         // SAFETY: every field, and every slot, is written before the box is said to be whole.
         unsafe {
-            (&raw mut (*at).ring.words).write(Words::new(0, callers_seal));
+            (&raw mut (*at).ring.words).write(Words::new(0, order));
             let slots = (&raw mut (*at).ring.slots).cast::<Slot<T>>();
             for index in 0..N {
                 slots.add(index).write(Slot::new(Lap::new(0)));
@@ -348,6 +390,23 @@ impl<T> Space for Ring<[Slot<T>]> {
             if !jump {
                 return at;
             }
+        }
+    }
+
+    #[inline(always)]
+    fn position_of(&self, slot: &Slot<T>) -> Pos {
+        let from = self.slots.as_ptr().addr();
+        let index = (core::ptr::from_ref(slot).addr() - from) / size_of::<Slot<T>>();
+        // The lap's bits tell positions apart near the watermark, where the message is.
+        let bits = Lap::BITS + self.slots.len().trailing_zeros();
+        let at = slot.state().lap().number() * self.reach() + index as u64;
+        let watermark = self.words.watermark.load();
+        match 64_u32.checked_sub(bits) {
+            Some(spare) if spare > 0 => {
+                let ahead = (at.wrapping_sub(watermark) << spare) as i64 >> spare;
+                watermark.wrapping_add_signed(ahead)
+            }
+            _ => at,
         }
     }
 

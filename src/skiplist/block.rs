@@ -442,6 +442,19 @@ impl<T> Block<T> {
         unsafe { Self::home(slot) }.1
     }
 
+    /// The position of the message in a slot.
+    ///
+    /// # Safety
+    /// `slot` is a slot of a block that is alive.
+    pub(crate) unsafe fn position_of(slot: &Slot<T>) -> Pos {
+        // SAFETY: promised by the caller.
+        let block = unsafe { &*Self::of(slot) };
+        match slot.state().lap().number() / 2 {
+            0 => block.made_for,
+            number => block.first() + number - 1,
+        }
+    }
+
     /// Gives the slot's chunk back if all its slots are done, sealing gaps below `seal`. Only for
     /// blocks from `above` on: nearer ones are passed soon.
     ///

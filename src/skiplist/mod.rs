@@ -13,7 +13,7 @@ use core::ops::ControlFlow;
 
 use crate::assignment::Assignment;
 use crate::control::{Control, weak};
-use crate::engine::{Elsewhere, Evicted, Space, Words, move_watermark};
+use crate::engine::{Elsewhere, Evicted, Order, Space, Words, move_watermark};
 use crate::error::{PutErrorKind, Stale};
 use crate::position::{Monotone, Pos, distance, expand};
 use crate::slot::{Lap, Phase, Place, Slot, Taken};
@@ -66,7 +66,7 @@ impl<T> SkipWindow<T> {
         /// An empty window for one putter that puts in order. Takes no call before the first
         /// [`assign`](Window::assign).
         pub const fn new() -> Self {
-            Self::starting_at(0, false)
+            Self::with_order(0, Order::Offset)
         }
     }
 
@@ -74,7 +74,17 @@ impl<T> SkipWindow<T> {
         /// An empty window for several putters, or for puts in any order: the watermark passes
         /// gaps only below what [`Assignment::advance_to`](crate::Assignment::advance_to) said.
         pub const fn with_callers_seal() -> Self {
-            Self::starting_at(0, true)
+            Self::with_order(0, Order::CallersSeal)
+        }
+    }
+
+    #[cfg(not(any(target_pointer_width = "32", inflight_word32)))]
+    const_unless_loom! {
+        /// An empty window that numbers messages by arrival: see
+        /// [`RingWindow::numbered`](crate::RingWindow::numbered). A sparse log then costs what a
+        /// dense one does.
+        pub const fn numbered() -> Self {
+            Self::with_order(0, Order::Arrival)
         }
     }
 
@@ -82,7 +92,14 @@ impl<T> SkipWindow<T> {
         /// For tests: positions begin at block `block`, so that a word's wrap is near.
         #[doc(hidden)]
         pub const fn starting_at(block: u64, callers_seal: bool) -> Self {
-            let words = Words::new(block * BLOCK, callers_seal);
+            let order = if callers_seal { Order::CallersSeal } else { Order::Offset };
+            Self::with_order(block, order)
+        }
+    }
+
+    const_unless_loom! {
+        const fn with_order(block: u64, order: Order) -> Self {
+            let words = Words::new(block * BLOCK, order);
             Self { blocks: Blocks { words, list: List::new(), messages: PhantomData } }
         }
     }
@@ -360,6 +377,12 @@ impl<T> Space for Blocks<T> {
             }
             return if pos > watermark { move_watermark(self, watermark, pos) } else { watermark };
         }
+    }
+
+    #[inline(always)]
+    fn position_of(&self, slot: &Slot<T>) -> Pos {
+        // SAFETY: the caller has the slot, so its block is alive.
+        unsafe { Block::position_of(slot) }
     }
 
     fn begin(&self, first: Pos, pin: &Pin) {
