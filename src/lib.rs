@@ -294,3 +294,8 @@ pub mod model {
         }
     }
 }
+
+/// What must not compile.
+#[cfg(doctest)]
+#[doc = include_str!("../tests/compile_fail.md")]
+pub struct CompileFail;
