@@ -1,0 +1,101 @@
+//! The calls of a link and nothing else, for three proofs by the linker and the disassembler: no
+//! allocator is needed, no path leads to a panic, and no call turns interrupts off or uses a
+//! 64-bit atomic where the chip has compare-exchange.
+//!
+//! A panic would call a function that does not exist: the program links only if the compiler has
+//! removed every call of the panic handler.
+#![no_std]
+#![no_main]
+
+#[cfg(not(target_arch = "arm"))]
+compile_error!("the proofs are made on Cortex-M");
+
+#[cfg(feature = "planted-alloc")]
+extern crate alloc;
+
+use core::hint::black_box;
+
+use cortex_m_rt::entry;
+use inflight::{Assignment, RingWindow, Window};
+// The critical section of Cortex-M0 is in there.
+use inflight_firmware as _;
+
+unsafe extern "C" {
+    fn a_path_leads_to_a_panic() -> !;
+}
+
+#[panic_handler]
+fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
+    // SAFETY: it does not exist, so this is never linked, let alone run.
+    unsafe { a_path_leads_to_a_panic() }
+}
+
+static WINDOW: RingWindow<[u8; 16], 64> = RingWindow::new();
+
+type Part = Assignment<&'static RingWindow<[u8; 16], 64>>;
+
+#[unsafe(no_mangle)]
+#[inline(never)]
+fn op_assign(start: u64) -> Part {
+    WINDOW.assign(start)
+}
+
+#[unsafe(no_mangle)]
+#[inline(never)]
+fn op_put(part: &Part, offset: u64, frame: [u8; 16]) -> bool {
+    part.put(offset, frame).is_ok()
+}
+
+#[unsafe(no_mangle)]
+#[inline(never)]
+fn op_take_commit(part: &Part, sink: &mut u8) -> u64 {
+    let Ok(lease) = part.take(4) else { return 0 };
+    for (_, frame) in &lease {
+        *sink ^= frame[0];
+    }
+    lease.commit().map_or(0, |report| report.next.get())
+}
+
+#[unsafe(no_mangle)]
+#[inline(never)]
+fn op_take_detach(part: &Part, now: u64) -> bool {
+    part.at(now).take(4).map(|lease| lease.detach()).is_ok()
+}
+
+#[unsafe(no_mangle)]
+#[inline(never)]
+fn op_remove(part: &Part, offset: u64) -> bool {
+    part.remove(offset).is_ok()
+}
+
+#[unsafe(no_mangle)]
+#[inline(never)]
+fn op_revoke_rollback(part: &Part, now: u64, offset: u64) -> bool {
+    part.at(now).revoke(offset).is_ok_and(|lease| lease.rollback().is_ok())
+}
+
+#[unsafe(no_mangle)]
+#[inline(never)]
+fn op_watermark(part: &Part) -> u64 {
+    #[cfg(feature = "planted-panic")]
+    return part.watermark().expect("the control: this can panic").get();
+    #[cfg(feature = "planted-alloc")]
+    return *alloc::boxed::Box::new(black_box(part).watermark().map_or(0, |next| next.get()));
+    #[cfg(not(any(feature = "planted-panic", feature = "planted-alloc")))]
+    part.watermark().map_or(0, |next| next.get())
+}
+
+#[entry]
+fn main() -> ! {
+    let part = op_assign(black_box(7));
+    let mut sink = 0;
+    loop {
+        black_box(op_put(black_box(&part), black_box(7), black_box([1; 16])));
+        black_box(op_take_commit(black_box(&part), &mut sink));
+        black_box(op_take_detach(black_box(&part), black_box(1)));
+        black_box(op_remove(black_box(&part), black_box(7)));
+        black_box(op_revoke_rollback(black_box(&part), black_box(2), black_box(7)));
+        black_box(op_watermark(black_box(&part)));
+        black_box(sink);
+    }
+}

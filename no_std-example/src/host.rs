@@ -1,0 +1,71 @@
+//! Lines to the host and an exit status: semihosting on Arm, devices of the `virt` board on RISC-V.
+
+use core::fmt::{self, Write};
+
+struct Host;
+
+#[cfg(target_arch = "arm")]
+mod imp {
+    use core::arch::asm;
+
+    /// One semihosting call.
+    fn call(operation: u32, argument: *const u32) {
+        // SAFETY: the calls used here read what `argument` points to and change only r0.
+        unsafe {
+            asm!("bkpt #0xab", inout("r0") operation => _, in("r1") argument, options(nostack));
+        }
+    }
+
+    pub fn write(byte: u8) {
+        let word = u32::from(byte);
+        call(0x03, &word); // SYS_WRITEC
+    }
+
+    pub fn exit(code: u32) {
+        let block = [0x20026, code]; // ADP_Stopped_ApplicationExit
+        call(0x20, block.as_ptr()); // SYS_EXIT_EXTENDED
+    }
+}
+
+#[cfg(target_arch = "riscv32")]
+mod imp {
+    const SERIAL: *mut u8 = 0x1000_0000 as *mut u8;
+    const TEST: *mut u32 = 0x0010_0000 as *mut u32;
+
+    pub fn write(byte: u8) {
+        // SAFETY: the transmit register of the board's serial port; QEMU's is always ready.
+        unsafe { SERIAL.write_volatile(byte) };
+    }
+
+    pub fn exit(code: u32) {
+        let word = if code == 0 { 0x5555 } else { code << 16 | 0x3333 };
+        // SAFETY: the register by which the board's test device ends the emulation.
+        unsafe { TEST.write_volatile(word) };
+    }
+}
+
+impl Write for Host {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        text.bytes().for_each(imp::write);
+        Ok(())
+    }
+}
+
+/// Prints a line.
+pub fn line(text: fmt::Arguments<'_>) {
+    let _ = writeln!(Host, "{text}");
+}
+
+/// Ends the run.
+pub fn exit(code: u32) -> ! {
+    imp::exit(code);
+    loop {
+        core::hint::spin_loop();
+    }
+}
+
+/// Ends the run by a panic's message.
+pub fn fail(info: &core::panic::PanicInfo<'_>) -> ! {
+    line(format_args!("FAILED: {info}"));
+    exit(1)
+}
