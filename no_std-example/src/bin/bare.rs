@@ -6,6 +6,7 @@
 //! removed every call of the panic handler.
 #![no_std]
 #![no_main]
+#![cfg_attr(any(feature = "empty", feature = "small"), allow(dead_code))]
 
 #[cfg(not(target_arch = "arm"))]
 compile_error!("the proofs are made on Cortex-M");
@@ -34,19 +35,19 @@ static WINDOW: RingWindow<[u8; 16], 64> = RingWindow::new();
 
 type Part = Assignment<&'static RingWindow<[u8; 16], 64>>;
 
-#[unsafe(no_mangle)]
+#[cfg_attr(not(any(feature = "empty", feature = "small")), unsafe(no_mangle))]
 #[inline(never)]
 fn op_assign(start: u64) -> Part {
     WINDOW.assign(start)
 }
 
-#[unsafe(no_mangle)]
+#[cfg_attr(not(any(feature = "empty", feature = "small")), unsafe(no_mangle))]
 #[inline(never)]
 fn op_put(part: &Part, offset: u64, frame: [u8; 16]) -> bool {
     part.put(offset, frame).is_ok()
 }
 
-#[unsafe(no_mangle)]
+#[cfg_attr(not(any(feature = "empty", feature = "small")), unsafe(no_mangle))]
 #[inline(never)]
 fn op_take_commit(part: &Part, sink: &mut u8) -> u64 {
     let Ok(lease) = part.take(4) else { return 0 };
@@ -56,25 +57,25 @@ fn op_take_commit(part: &Part, sink: &mut u8) -> u64 {
     lease.commit().map_or(0, |report| report.next.get())
 }
 
-#[unsafe(no_mangle)]
+#[cfg_attr(not(any(feature = "empty", feature = "small")), unsafe(no_mangle))]
 #[inline(never)]
 fn op_take_detach(part: &Part, now: u64) -> bool {
     part.at(now).take(4).map(|lease| lease.detach()).is_ok()
 }
 
-#[unsafe(no_mangle)]
+#[cfg_attr(not(any(feature = "empty", feature = "small")), unsafe(no_mangle))]
 #[inline(never)]
 fn op_remove(part: &Part, offset: u64) -> bool {
     part.remove(offset).is_ok()
 }
 
-#[unsafe(no_mangle)]
+#[cfg_attr(not(any(feature = "empty", feature = "small")), unsafe(no_mangle))]
 #[inline(never)]
 fn op_revoke_rollback(part: &Part, now: u64, offset: u64) -> bool {
     part.at(now).revoke(offset).is_ok_and(|lease| lease.rollback().is_ok())
 }
 
-#[unsafe(no_mangle)]
+#[cfg_attr(not(any(feature = "empty", feature = "small")), unsafe(no_mangle))]
 #[inline(never)]
 fn op_watermark(part: &Part) -> u64 {
     #[cfg(feature = "planted-panic")]
@@ -87,15 +88,22 @@ fn op_watermark(part: &Part) -> u64 {
 
 #[entry]
 fn main() -> ! {
+    #[cfg(not(feature = "empty"))]
     let part = op_assign(black_box(7));
     let mut sink = 0;
     loop {
-        black_box(op_put(black_box(&part), black_box(7), black_box([1; 16])));
-        black_box(op_take_commit(black_box(&part), &mut sink));
-        black_box(op_take_detach(black_box(&part), black_box(1)));
-        black_box(op_remove(black_box(&part), black_box(7)));
-        black_box(op_revoke_rollback(black_box(&part), black_box(2), black_box(7)));
-        black_box(op_watermark(black_box(&part)));
-        black_box(sink);
+        #[cfg(not(feature = "empty"))]
+        {
+            black_box(op_put(black_box(&part), black_box(7), black_box([1; 16])));
+            black_box(op_take_commit(black_box(&part), &mut sink));
+            black_box(op_watermark(black_box(&part)));
+        }
+        #[cfg(not(any(feature = "empty", feature = "small")))]
+        {
+            black_box(op_take_detach(black_box(&part), black_box(1)));
+            black_box(op_remove(black_box(&part), black_box(7)));
+            black_box(op_revoke_rollback(black_box(&part), black_box(2), black_box(7)));
+        }
+        black_box(&mut sink);
     }
 }
