@@ -60,8 +60,6 @@ struct Gate {
     stopped: bool,
     /// Set while the puller waits for room.
     need: Need,
-    /// Set while it waits for any turn to end.
-    any_turn: bool,
 }
 
 /// A partition while it is assigned to this consumer.
@@ -206,7 +204,7 @@ impl<W: Window> Assigned<W> {
             // The lock: a puller that has looked for room is then waiting, and hears.
             let mut gate = self.gate();
             gate.turns += 1;
-            if gate.any_turn || self.has_room(&self.assignment(), gate.need, publish) {
+            if self.has_room(&self.assignment(), gate.need, publish) {
                 self.opened.notify_one();
             }
         }
@@ -225,9 +223,9 @@ impl<W: Window> Assigned<W> {
 
     /// Waits until a worker has ended a turn since they were `seen`.
     pub(crate) fn wait_for_turn(&self, seen: u64) -> Woken {
-        self.gate().any_turn = true;
+        // Every turn tells: nothing is needed.
+        self.gate().need = Need::default();
         let woken = self.wait(None, |gate| gate.turns != seen);
-        self.gate().any_turn = false;
         self.throttled.store(false, Ordering::Relaxed);
         woken
     }

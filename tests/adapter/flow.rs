@@ -260,6 +260,33 @@ fn a_bell_that_rings_during_an_empty_pull_is_heard() {
     wait_until("all hundred came", || consumer.progress().partitions[0].watermark == 100);
 }
 
+#[test]
+fn a_partition_whose_bell_rang_is_not_caught_up_before_it_was_asked_again() {
+    let door = Arc::new(Door::default());
+    let stand = Arc::clone(&door);
+    static RINGING: OnceLock<Arc<Script>> = OnceLock::new();
+    let pulls = AtomicU64::new(0);
+    let source = Script::new(1, move |_, request| {
+        match pulls.fetch_add(1, Ordering::SeqCst) {
+            0 => {
+                RINGING.get().unwrap().ring();
+                return Ok(Pulled::NothingNew);
+            }
+            1 => stand.pass(),
+            _ => {}
+        }
+        Ok(dense(request, 1))
+    });
+    assert!(RINGING.set(Arc::clone(&source)).is_ok());
+    let consumer =
+        builder(&source).concurrent(|_: &Batch<u64>| -> Outcome { Outcome::Done }).start().unwrap();
+    wait_until("it is asked again", || door.waiting.load(Ordering::SeqCst) == 1);
+    assert!(!consumer.wait_caught_up(Duration::ZERO));
+    door.open();
+    assert!(consumer.wait_caught_up(FOREVER));
+    assert_eq!(consumer.progress().partitions[0].watermark, 1);
+}
+
 /// A source that cannot ring.
 struct Mute(AtomicU64);
 
