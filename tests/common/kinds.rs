@@ -2,7 +2,7 @@
 
 use std::fmt::Debug;
 
-use inflight::{RingWindow, Window};
+use inflight::{RingWindow, SkipWindow, Window};
 
 /// Are the words 32 bits wide?
 pub const NARROW: bool = cfg!(any(target_pointer_width = "32", inflight_word32));
@@ -51,6 +51,29 @@ impl Kind for RingKind {
     fn far(n: usize) -> u64 {
         let (laps, most) = if NARROW { (1 << 18, 1 << 29) } else { (1 << 48, 1 << 62) };
         (n as u64).saturating_mul(laps).min(most)
+    }
+}
+
+pub struct SkipKind;
+
+impl Kind for SkipKind {
+    type Window<T: Send + 'static, const N: usize> = SkipWindow<T>;
+
+    fn window<T: Send + 'static, const N: usize>(
+        variant: usize,
+        callers_seal: bool,
+    ) -> Box<SkipWindow<T>> {
+        // Blocks of 64 take the place of laps.
+        let first = if variant == 0 { 0 } else { first_lap(variant, 64) };
+        Box::new(SkipWindow::starting_at(first, callers_seal))
+    }
+
+    fn capacity(_: usize) -> Option<u64> {
+        None
+    }
+
+    fn far(_: usize) -> u64 {
+        if NARROW { 1 << 29 } else { 1 << 43 }
     }
 }
 

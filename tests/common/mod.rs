@@ -7,7 +7,7 @@ pub mod message;
 pub mod model;
 pub mod real;
 
-pub use kinds::{Kind, RingKind, VARIANTS};
+pub use kinds::{Kind, RingKind, SkipKind, VARIANTS};
 pub use message::{Ledger, Message};
 
 /// Makes a test of each scenario, which is written once, over a [`Kind`] of window, and run for
@@ -22,6 +22,7 @@ macro_rules! scenarios {
             fn scenario<$kind: $crate::common::Kind>($variant: usize) $body
             for variant in 0..$crate::common::VARIANTS {
                 scenario::<$crate::common::RingKind>(variant);
+                scenario::<$crate::common::SkipKind>(variant);
             }
         }
     )+};
