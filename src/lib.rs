@@ -65,14 +65,15 @@
 //! each of which is one load, compare and store.
 //!
 //! Orderings: *acquire* is loads alone. *AcqRel* is compare-exchanges and other
-//! read-modify-writes that acquire and release, after acquire loads. No call needs `SeqCst`, and
-//! no call has a fence. What a call tells you happens before what you do with it: a message taken
+//! read-modify-writes that acquire and release, after acquire loads. No call on a ring
+//! needs `SeqCst` or a fence. What a call tells you happens before what you do with it: a message taken
 //! was put before, and every message below a watermark was finished before it.
 //!
 //! The tables are a [`RingWindow`]'s. In a `SkipWindow` finding an offset costs O(1) in a window of
 //! a few thousand dense offsets and O(log *d*) beyond; a put may allocate (a block of 64 offsets, a
 //! chunk of 4), as may `assign`, `advance_to` and a slide (a block); every call pins the thread, and
-//! that has `SeqCst` fences, of `crossbeam-epoch`.
+//! that has `SeqCst` fences, of `crossbeam-epoch`. In a window numbered by arrival, of either kind,
+//! finding an offset is a search of O(log *d*) steps.
 //!
 //! ## Window
 //!
