@@ -89,10 +89,16 @@ fn messages_of_one_batch_wait_each_for_its_own_delay() {
     let source = Script::dense(&[8]);
     let handled = Arc::new(AtomicU64::new(0));
     let counted = Arc::clone(&handled);
+    let early = Arc::new(AtomicU64::new(0));
+    let too_early = Arc::clone(&early);
     let consumer = builder(&source)
         .batch(8)
         .concurrent(move |batch: &Batch<u64>| -> Outcome {
             batch.each(|message| match (message.offset(), message.deliveries()) {
+                (2 | 5, 2..) => {
+                    too_early.fetch_add(1, Ordering::SeqCst);
+                    Verdict::Done
+                }
                 // Longer than the test, and longer than any clock.
                 (2, _) => Verdict::RetryAfter(Duration::from_secs(3600)),
                 (5, _) => Verdict::RetryAfter(Duration::MAX),
@@ -107,6 +113,7 @@ fn messages_of_one_batch_wait_each_for_its_own_delay() {
         .unwrap();
     wait_until("the others are handled", || handled.load(Ordering::SeqCst) == 6);
     let report = consumer.shutdown(FOREVER).unwrap();
+    assert_eq!(early.load(Ordering::SeqCst), 0);
     assert_eq!((report.left(), report.partitions[0].watermark), (2, 2));
     assert!(report.handlers_ended);
 }
