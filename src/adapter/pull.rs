@@ -261,8 +261,6 @@ where
             if self.part.advance_to(next).is_err() {
                 return Err(Refused::Never(PutErrorKind::OutOfRange));
             }
-            // With nothing unfinished it moved the watermark, and perhaps nobody else ever will.
-            self.running.something_ended(self.index);
         }
         Ok(())
     }
