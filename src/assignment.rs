@@ -5,8 +5,8 @@ use core::fmt;
 
 use crate::engine::{Finishing, Generation, Part, Space, for_each};
 use crate::error::{
-    AdvanceError, BatchPut, BatchPutError, BatchRemove, Next, Put, PutError, RemoveError,
-    RevokeError, Stale, TakeError,
+    AdvanceError, BatchPut, BatchPutError, BatchRemove, Floor, Next, Put, PutError, RemoveError,
+    RevokeError, SkipReason, Stale, TakeError,
 };
 use crate::lease::Lease;
 use crate::shared::{SharedLease, SharedLeaseIn, Shelf};
@@ -324,6 +324,58 @@ impl<R: WindowRef> Assignment<R> {
         self.part().advance_to(next, &self.pin())
     }
 
+    /// Gives up one offset and goes on: a poisoned message, one put aside. As
+    /// [`Assignment::remove`], but counted by reason ([`Window::skipped`]), apart from what was
+    /// finished.
+    ///
+    /// # Errors
+    /// As [`Assignment::remove`].
+    ///
+    /// ```
+    /// use inflight::{RingWindow, SkipReason, Window};
+    ///
+    /// let window = RingWindow::<(), 8>::new();
+    /// let part = window.assign(0);
+    /// part.put(0, ())?;
+    /// assert_eq!(part.skip(0, SkipReason::Poison)?.get(), 1);
+    /// assert_eq!(window.skipped(SkipReason::Poison), 1);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn skip(&self, offset: u64, reason: SkipReason) -> Result<Next, RemoveError> {
+        self.part().skip(offset, reason, &self.pin())
+    }
+
+    /// The log now begins at `low`: retention took what lies below. Everything below that waits
+    /// or is held in a shared lease is dropped, each given to `dropped` with its offset, in no
+    /// particular order; the watermark is `low`, or higher if it was. What a lending lease has is
+    /// let go of: that lease counts it as `gone`, and until it ends puts that need its slot are
+    /// `Full`. A put of an offset below, also one that is running, is refused.
+    ///
+    /// # Errors
+    /// As [`Assignment::advance_to`].
+    ///
+    /// O(capacity), in a [`SkipWindow`](crate::SkipWindow) O(span).
+    ///
+    /// ```
+    /// use inflight::{RingWindow, Window};
+    ///
+    /// let window = RingWindow::<&str, 8>::new();
+    /// let part = window.assign(0);
+    /// part.put_batch(&mut [(0, "a"), (1, "b"), (2, "c")].into_iter())?;
+    /// let mut lost = Vec::new();
+    /// let floor = part.advance_floor(2, |offset, message| lost.push((offset, message)))?;
+    /// assert_eq!((floor.next.get(), floor.dropped), (2, 2));
+    /// assert_eq!(lost, [(0, "a"), (1, "b")]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn advance_floor(
+        &self,
+        low: u64,
+        mut dropped: impl FnMut(u64, Value<R>),
+    ) -> Result<Floor, AdvanceError> {
+        self.part().advance_floor(low, &self.pin(), &mut dropped)
+    }
+
     /// The highest offset admitted or skipped to, plus one.
     ///
     /// # Errors
@@ -443,5 +495,14 @@ impl<R: WindowRef> At<'_, R> {
         let chain = part.revoke(offset, Some(self.now), &pin)?.into_chain();
         // SAFETY: the chain was claimed by this revoke, of this window.
         Ok(unsafe { Lease::new(self.part.clone(), chain) })
+    }
+
+    /// Stamps a held message anew: it counts as taken now. For messages that were detached, and
+    /// whose other side gave a sign of life; leases have a `touch` of their own.
+    ///
+    /// # Errors
+    /// [`RevokeError`] says where the message is instead.
+    pub fn touch(&self, offset: u64) -> Result<(), RevokeError> {
+        self.part.part().touch(offset, self.now, &self.part.pin())
     }
 }

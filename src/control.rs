@@ -159,6 +159,10 @@ pub enum Branch {
     Orphaned,
     /// A chunk was given back before its block was passed.
     ChunkGivenBack,
+    /// A floor doomed a lent slot.
+    FloorDoomed,
+    /// A put found its message below the floor.
+    PutBelowFloor,
 }
 
 #[cfg(not(loom))]

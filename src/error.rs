@@ -78,6 +78,36 @@ pub struct BatchRemove {
     pub unknown: usize,
 }
 
+/// What raising the floor did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Floor {
+    /// The watermark then.
+    pub next: Next,
+    /// Messages that were waiting or held, and were dropped.
+    pub dropped: usize,
+    /// Messages that lending leases have still; those leases will count them as `gone`.
+    pub lent: usize,
+}
+
+/// Why a message is given up: see [`Assignment::skip`](crate::Assignment::skip).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum SkipReason {
+    /// No handler can do it.
+    Poison,
+    /// It was tried often enough, and put aside.
+    DeadLetter,
+    /// It came too late to matter.
+    Expired,
+    /// Any other.
+    Other,
+}
+
+impl SkipReason {
+    pub(crate) const COUNT: usize = 4;
+}
+
 /// The assignment has ended: a later one of the same window is in force.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stale;
@@ -325,6 +355,8 @@ impl Error for RevokeError {}
 pub enum AdvanceError {
     /// Too far beyond the watermark for this window.
     OutOfRange,
+    /// The window is numbered by arrival and a put is running beside this.
+    Busy,
     /// The assignment has ended.
     Stale,
 }
@@ -333,6 +365,7 @@ impl fmt::Display for AdvanceError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::OutOfRange => "the offset is too far beyond the watermark",
+            Self::Busy => "a put is running beside this",
             Self::Stale => "the assignment has ended",
         })
     }

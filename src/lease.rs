@@ -86,18 +86,15 @@ impl<R: WindowRef> Lease<R> {
     /// O(n) and the slide. RocketMQ: `commit`, and `removeMessage` of the batch.
     #[inline]
     pub fn commit(mut self) -> Result<Report, Stale> {
-        let applied = self.chain.len();
+        let len = self.chain.len();
         let part = self.part.part();
         let pin = self.part.pin();
-        let mut committing = Committing {
-            chain: &mut self.chain,
-            finishing: Finishing::new(part, &pin),
-            doomed: false,
-        };
+        let mut committing =
+            Committing { chain: &mut self.chain, finishing: Finishing::new(part, &pin), doomed: 0 };
         committing.run();
-        let doomed = committing.doomed;
+        let gone = committing.doomed;
         let next = committing.finishing.slide()?;
-        if doomed { Err(Stale) } else { Ok(Report { next, applied, gone: 0 }) }
+        Ok(Report { next, applied: len - gone, gone })
     }
 
     /// Finishes the messages whose offsets are given, gives the rest back. Offsets that are not
@@ -118,7 +115,7 @@ impl<R: WindowRef> Lease<R> {
             gone += usize::from(slot.is_none());
             Some(slot)
         })?;
-        lease.rollback()?;
+        let gone = gone + report.gone + lease.rollback()?.gone;
         Ok(Report { gone, ..report })
     }
 
@@ -147,8 +144,8 @@ impl<R: WindowRef> Lease<R> {
             }
             Some(None)
         })?;
-        lease.rollback()?;
-        Ok(report)
+        let gone = report.gone + lease.rollback()?.gone;
+        Ok(Report { gone, ..report })
     }
 
     /// Finishes what `next` takes off the chain until it says none.
@@ -162,7 +159,7 @@ impl<R: WindowRef> Lease<R> {
         let part = self.part.part();
         let pin = self.part.pin();
         let mut finishing = Finishing::new(part, &pin);
-        let (mut applied, mut doomed) = (0, false);
+        let (mut applied, mut gone) = (0, 0);
         let chain = &mut self.chain;
         for_each(
             || next(chain),
@@ -170,19 +167,20 @@ impl<R: WindowRef> Lease<R> {
                 let Some(slot) = slot else { return };
                 // SAFETY: it was in this lease's chain a moment ago.
                 let taking = unsafe { part.finish_lent(slot, &pin) };
-                doomed |= taking.doomed;
-                applied += 1;
+                gone += usize::from(taking.doomed);
+                applied += usize::from(!taking.doomed);
                 finishing.done(taking);
             },
         );
         let next = finishing.slide()?;
-        if doomed { Err(Stale) } else { Ok(Report { next, applied, gone: 0 }) }
+        Ok(Report { next, applied, gone })
     }
 
     /// Finishes one message and keeps the rest. O(n).
     ///
     /// # Errors
-    /// [`RemoveError::Unknown`] when it is not in this lease.
+    /// [`RemoveError::Unknown`] when it is not in this lease, [`RemoveError::Passed`] when the
+    /// floor has passed it.
     pub fn finish(&mut self, offset: u64) -> Result<Next, RemoveError> {
         // SAFETY: the chain's slots are this lease's.
         let Some(slot) = (unsafe { self.chain.unlink(offset) }) else {
@@ -191,7 +189,8 @@ impl<R: WindowRef> Lease<R> {
         };
         let mut slot = Some(slot);
         let report = self.finish_each(|_| slot.take().map(Some));
-        report.map(|report| report.next).map_err(|Stale| RemoveError::Stale)
+        let report = report.map_err(|Stale| RemoveError::Stale)?;
+        if report.gone == 0 { Ok(report.next) } else { Err(RemoveError::Passed) }
     }
 
     /// Gives all messages back: ready again, taken before later ones. `applied` counts them.
@@ -200,13 +199,13 @@ impl<R: WindowRef> Lease<R> {
     /// # Errors
     /// [`Stale`] when the assignment has ended; the messages are dropped.
     pub fn rollback(mut self) -> Result<Report, Stale> {
-        let applied = self.chain.len();
-        self.give_back()?;
+        let len = self.chain.len();
+        let gone = self.give_back()?;
         let next = self.part.watermark()?;
-        Ok(Report { next, applied, gone: 0 })
+        Ok(Report { next, applied: len - gone, gone })
     }
 
-    fn give_back(&mut self) -> Result<(), Stale> {
+    fn give_back(&mut self) -> Result<usize, Stale> {
         let part = self.part.part();
         let pin = self.part.pin();
         // SAFETY: the chain's slots are this lease's.
@@ -249,7 +248,7 @@ impl<R: WindowRef> Lease<R> {
 struct Committing<'c, 'a, 'p, S: Space + ?Sized> {
     chain: &'c mut Chain<S::Value>,
     finishing: Finishing<'a, 'p, S>,
-    doomed: bool,
+    doomed: usize,
 }
 
 impl<S: Space + ?Sized> Committing<'_, '_, '_, S> {
@@ -259,7 +258,7 @@ impl<S: Space + ?Sized> Committing<'_, '_, '_, S> {
         while let Some(slot) = unsafe { self.chain.pop() } {
             // SAFETY: as above.
             let taking = unsafe { self.finishing.finish_lent(slot) };
-            self.doomed |= taking.doomed;
+            self.doomed += usize::from(taking.doomed);
             self.finishing.done(taking);
         }
     }

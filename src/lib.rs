@@ -82,7 +82,7 @@
 //! | `capacity` | O(1) | none | wait-free | no |
 //! | `assign` | O(*N*) | AcqRel | lock-free | no |
 //! | `assign_owned` | O(*N*) | AcqRel | lock-free | no, it clones the `Arc` |
-//! | `count`, `bytes`, `usage`, `is_empty` | O(1) | acquire | wait-free | no |
+//! | `count`, `bytes`, `usage`, `is_empty`, `skipped` | O(1) | acquire | wait-free | no |
 //! | `span` | O(1) | acquire | wait-free | no |
 //! | `drain_next` | O(1) and the slide | alone with the window | wait-free | no |
 //! | `drain` | O(1), each step as `drain_next` | alone with the window | wait-free | no |
@@ -104,6 +104,8 @@
 //! | `watermark` | O(1) | acquire | wait-free | no |
 //! | `min_offset` | the slide | AcqRel | lock-free | no |
 //! | `advance_to` | the slide, O(*N*) when far | AcqRel | lock-free | no |
+//! | `advance_floor` | O(*N*) | AcqRel | lock-free | no |
+//! | `skip` | O(1) and the slide | AcqRel | lock-free | no |
 //! | `end`, `span`, `backlog` | O(1) | acquire | wait-free | no |
 //! | `close` | O(1) | AcqRel | wait-free | no |
 //! | `head` | the slide | AcqRel | lock-free | no |
@@ -117,6 +119,7 @@
 //! | `take_shared` | as of the assignment | AcqRel | lock-free | once, for *n* clones |
 //! | `take_shared_in` | as of the assignment | AcqRel | lock-free | no |
 //! | `revoke` | O(1) | AcqRel | lock-free | no |
+//! | `touch` | O(1) | relaxed store | wait-free | no |
 //!
 //! ## Lease
 //!
@@ -253,8 +256,8 @@ pub mod consumer {
 
 pub use assignment::{Assignment, At};
 pub use error::{
-    AdvanceError, BatchPut, BatchPutError, BatchRemove, Next, Put, PutError, PutErrorKind,
-    RemoveError, Report, RevokeError, Stale, TakeError,
+    AdvanceError, BatchPut, BatchPutError, BatchRemove, Floor, Next, Put, PutError, PutErrorKind,
+    RemoveError, Report, RevokeError, SkipReason, Stale, TakeError,
 };
 pub use flow::Usage;
 pub use lease::{Iter, Lease, Message, Values};

@@ -209,7 +209,13 @@ impl<R: WindowRef, S: Shelf<Value<R>>> SharedLease<R, S> {
                 }
             }
         }
-        if doomed { Err(TakeError::Stale) } else { Ok(lease) }
+        part.current().map_err(|Stale| TakeError::Stale)?;
+        if doomed && lease.is_empty() {
+            // All of it fell below the floor meanwhile: what is ready now is above.
+            let part = lease.part.clone();
+            return Self::take(part, n, now);
+        }
+        Ok(lease)
     }
 
     /// How many messages this lease has not finished itself.

@@ -154,6 +154,24 @@ impl State {
         Self(self.0 & !7 | phase as Word)
     }
 
+    /// Is the message of `lap` held, or where is it instead?
+    fn held_in(self, lap: Lap) -> Result<(), Kept> {
+        if self.phase() == Phase::Doomed {
+            return Err(Kept::Not(Unfinished::Doomed));
+        } else if self.lap().is_after(lap) {
+            return Err(Kept::Not(Unfinished::Passed));
+        } else if self.lap() != lap {
+            return Err(Kept::Not(Unfinished::Unknown));
+        }
+        match self.phase() {
+            Phase::Held => Ok(()),
+            Phase::Ready => Err(Kept::Waiting),
+            Phase::Empty | Phase::Filling => Err(Kept::Not(Unfinished::Unknown)),
+            Phase::Lent => Err(Kept::Not(Unfinished::Held)),
+            Phase::Finishing | Phase::Doomed => Err(Kept::Not(Unfinished::Passed)),
+        }
+    }
+
     /// Does the word say that the offset of `lap` is finished or sealed?
     #[inline(always)]
     pub(crate) fn is_done(self, lap: Lap) -> bool {
@@ -198,8 +216,8 @@ pub(crate) enum Kept {
 
 /// What assign made of a slot.
 pub(crate) enum Eviction<T> {
-    /// Its message is finished.
-    Message(Taking<T>),
+    /// The message of this offset is finished.
+    Message(u64, Taking<T>),
     /// One party has it still, and will release it.
     Doomed {
         /// A lending lease has it; otherwise a put that is running.
@@ -629,25 +647,17 @@ impl<T> Slot<T> {
         self.state() == held
     }
 
+    /// Is the message of `lap` held, or where is it instead?
+    pub(crate) fn held_in(&self, lap: Lap) -> Result<(), Kept> {
+        self.state().held_in(lap)
+    }
+
     /// HELD -> LENT of the next attempt.
     #[inline]
     pub(crate) fn revoke(&self, lap: Lap) -> Result<(), Kept> {
         let mut seen = self.state();
         loop {
-            if seen.phase() == Phase::Doomed {
-                return Err(Kept::Not(Unfinished::Doomed));
-            } else if seen.lap().is_after(lap) {
-                return Err(Kept::Not(Unfinished::Passed));
-            } else if seen.lap() != lap {
-                return Err(Kept::Not(Unfinished::Unknown));
-            }
-            match seen.phase() {
-                Phase::Held => {}
-                Phase::Ready => return Err(Kept::Waiting),
-                Phase::Empty | Phase::Filling => return Err(Kept::Not(Unfinished::Unknown)),
-                Phase::Lent => return Err(Kept::Not(Unfinished::Held)),
-                Phase::Finishing | Phase::Doomed => return Err(Kept::Not(Unfinished::Passed)),
-            }
+            seen.held_in(lap)?;
             let attempt = seen.attempt() + Word::from(!weak(Control::AttemptKept));
             if attempt >= 1 << ATTEMPT_BITS {
                 return Err(Kept::Exhausted);
@@ -705,8 +715,9 @@ impl<T> Slot<T> {
             };
             match self.exchange(seen, to) {
                 Ok(()) if to.phase() == Phase::Finishing => {
+                    let offset = self.offset.load();
                     // SAFETY: just made FINISHING.
-                    return Eviction::Message(unsafe { self.settle(seen.lap()) });
+                    return Eviction::Message(offset, unsafe { self.settle(seen.lap()) });
                 }
                 Ok(()) => return Eviction::Doomed { lent: seen.phase() == Phase::Lent },
                 Err(other) => seen = other,

@@ -4,6 +4,7 @@ use core::fmt;
 
 use crate::assignment::Assignment;
 use crate::engine::{Space, Words, assign};
+use crate::error::SkipReason;
 use crate::flow::Usage;
 
 /// Closed to implementations outside: a window's slots follow a protocol that is this crate's.
@@ -89,6 +90,12 @@ pub trait Window: Sealed {
     /// `end - watermark`: what a restart would have to look at again. O(1).
     fn span(&self) -> u64 {
         self.space().words().span()
+    }
+
+    /// How many messages were given up by [`Assignment::skip`] for this reason, since the window
+    /// was made. O(1).
+    fn skipped(&self, reason: SkipReason) -> usize {
+        self.space().words().skipped(reason)
     }
 
     /// Is nothing unfinished? As [`Window::count`].

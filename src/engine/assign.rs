@@ -23,7 +23,7 @@ pub(crate) fn assign<S: Space + ?Sized>(space: &S, start: u64, pin: &S::Pin) -> 
     let first = loop {
         let watermark = words.watermark.load();
         let end_word = words.end.load(Ordering::Acquire);
-        let generation_word = words.generation.load(Ordering::Acquire);
+        let generation_word = words.generation.word.load(Ordering::Acquire);
         let end = expand(end_word, watermark);
         let generation = expand(generation_word & !CLOSED, watermark);
         // Compared as distances: an old generation may lie far below, on 32 bits half a range.
@@ -39,7 +39,7 @@ pub(crate) fn assign<S: Space + ?Sized>(space: &S, start: u64, pin: &S::Pin) -> 
         let acquire = Ordering::Acquire;
         let to = first as Word;
         let begun =
-            words.generation.compare_exchange(generation_word, to, Ordering::AcqRel, acquire);
+            words.generation.word.compare_exchange(generation_word, to, Ordering::AcqRel, acquire);
         if begun.is_err() {
             continue;
         }
@@ -63,47 +63,51 @@ pub(crate) fn assign<S: Space + ?Sized>(space: &S, start: u64, pin: &S::Pin) -> 
     if !weak(Control::AdmittedRelaxed) {
         words.flow.meet_admitted();
     }
-    evict(space, first, pin);
-    words.flow.finish(0, 0);
-    move_watermark(space, words.watermark.load(), first);
+    sweep_out(space, first, pin, &mut |_, value| drop(value), &mut || {});
     space.slide(pin);
     // A new idle period: the next message to become ready says so.
     words.signal.fetch_or(IDLE, Ordering::AcqRel);
     Generation { base: start, first }
 }
 
-/// Takes all slots from the generations before `first`.
-fn evict<S: Space + ?Sized>(space: &S, first: Pos, pin: &S::Pin) {
-    space.sweep(first, pin, |slot, lap| match slot.evict(lap) {
-        Eviction::Message(Taking { value, bytes, .. }) => {
-            space.words().flow.finish(1, u64::from(bytes));
-            drop_quietly(space, first, pin, value);
-            Evicted::Freed
-        }
-        Eviction::Doomed { lent: true } => Evicted::Lent,
-        Eviction::Doomed { lent: false } | Eviction::Nothing => Evicted::Freed,
-    });
-}
-
-/// Drops a value; when that panics, the eviction still ends before the panic goes on.
-fn drop_quietly<S: Space + ?Sized>(space: &S, first: Pos, pin: &S::Pin, value: S::Value) {
+/// Takes every slot from positions below `to`, then moves the watermark there. Says what was
+/// dropped and how many slots leases have still. Ends also when `dropped` panics.
+pub(super) fn sweep_out<S: Space + ?Sized>(
+    space: &S,
+    to: Pos,
+    pin: &S::Pin,
+    dropped: &mut dyn FnMut(u64, S::Value),
+    lent: &mut dyn FnMut(),
+) {
     struct Rest<'a, S: Space + ?Sized>(&'a S, Pos, &'a S::Pin);
     impl<S: Space + ?Sized> Drop for Rest<'_, S> {
         fn drop(&mut self) {
-            evict(self.0, self.1, self.2);
-            move_watermark(self.0, self.0.words().watermark.load(), self.1);
+            sweep_out(self.0, self.1, self.2, &mut |_, value| drop(value), &mut || {});
         }
     }
-    let rest = Rest(space, first, pin);
-    drop(value);
-    core::mem::forget(rest);
+    space.sweep(to, pin, |slot, lap| match slot.evict(lap) {
+        Eviction::Message(offset, Taking { value, bytes, .. }) => {
+            space.words().flow.finish(1, u64::from(bytes));
+            let rest = Rest(space, to, pin);
+            dropped(offset, value);
+            core::mem::forget(rest);
+            Evicted::Freed
+        }
+        Eviction::Doomed { lent: true } => {
+            lent();
+            Evicted::Lent
+        }
+        Eviction::Doomed { lent: false } | Eviction::Nothing => Evicted::Freed,
+    });
+    space.words().flow.finish(0, 0);
+    move_watermark(space, space.words().watermark.load(), to);
 }
 
 impl<S: Space + ?Sized> Part<'_, S> {
     /// No more puts. False when it was closed already.
     pub(crate) fn close(self) -> Result<bool, Stale> {
         let first = self.generation.first as Word;
-        let closed = self.words().generation.compare_exchange(
+        let closed = self.words().generation.word.compare_exchange(
             first,
             first | CLOSED,
             Ordering::AcqRel,
@@ -119,8 +123,8 @@ impl<S: Space + ?Sized> Part<'_, S> {
     /// Closed, and nothing unfinished: nothing will ever be ready again.
     pub(crate) fn is_over(self, pin: &S::Pin) -> Result<bool, Stale> {
         let words = self.words();
-        let closed =
-            words.generation.load(Ordering::Acquire) == (self.generation.first as Word) | CLOSED;
+        let closed = words.generation.word.load(Ordering::Acquire)
+            == (self.generation.first as Word) | CLOSED;
         if !closed {
             return self.current().map(|()| false);
         }

@@ -4,7 +4,7 @@ use core::marker::PhantomData;
 
 use crate::control::{Control, weak};
 use crate::engine::{Elsewhere, Part, Space};
-use crate::error::{AdvanceError, Next, RemoveError, Stale};
+use crate::error::{AdvanceError, Next, RemoveError, SkipReason, Stale};
 use crate::position::{Pos, distance, expand, raise};
 use crate::slot::{Slot, Taking, Unfinished};
 use crate::sync::{Ordering, Word};
@@ -25,6 +25,19 @@ impl<'a, S: Space + ?Sized> Part<'a, S> {
     pub(crate) fn remove(self, offset: u64, pin: &S::Pin) -> Result<Next, RemoveError> {
         let mut finishing = Finishing::new(self, pin);
         finishing.done(self.win(offset, pin)?);
+        finishing.slide().map_err(|Stale| RemoveError::Stale)
+    }
+
+    /// Gives up one offset by number, counted by reason. The watermark after the slide.
+    pub(crate) fn skip(
+        self,
+        offset: u64,
+        reason: SkipReason,
+        pin: &S::Pin,
+    ) -> Result<Next, RemoveError> {
+        let mut finishing = Finishing::new(self, pin);
+        finishing.done(self.win(offset, pin)?);
+        self.words().skipped[reason as usize].fetch_add(1, Ordering::Relaxed);
         finishing.slide().map_err(|Stale| RemoveError::Stale)
     }
 
@@ -57,6 +70,14 @@ impl<'a, S: Space + ?Sized> Part<'a, S> {
         if self.numbered() {
             return self.numbered_advance(next, pin);
         }
+        self.raise_end(next)?;
+        self.words().flow.finish(0, 0);
+        let watermark = self.space.slide(pin);
+        self.next(watermark, pin).map_err(|Stale| AdvanceError::Stale)
+    }
+
+    /// Raises the end, and the caller's seal, to `next`; its position.
+    pub(super) fn raise_end(self, next: u64) -> Result<Pos, AdvanceError> {
         let stale = |Stale| AdvanceError::Stale;
         let words = self.words();
         let (watermark, _) = self.view_closed().map_err(stale)?;
@@ -91,9 +112,7 @@ impl<'a, S: Space + ?Sized> Part<'a, S> {
         if words.callers_seal {
             raise(&words.seal, to, watermark);
         }
-        words.flow.finish(0, 0);
-        let watermark = self.space.slide(pin);
-        self.next(watermark, pin).map_err(stale)
+        Ok(to)
     }
 }
 

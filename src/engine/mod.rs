@@ -12,6 +12,7 @@
 
 mod assign;
 mod finish;
+mod floor;
 mod numbered;
 mod put;
 mod take;
@@ -22,7 +23,7 @@ pub(crate) use assign::assign;
 pub(crate) use finish::{Finishing, for_each};
 
 use crate::control::{Branch, Control, hit, weak};
-use crate::error::{Next, PutErrorKind, Stale};
+use crate::error::{Next, PutErrorKind, SkipReason, Stale};
 use crate::flow::Flow;
 use crate::position::{Mark, Monotone, Pos, Watermark, distance, expand, raise};
 use crate::slot::{Lap, Place, Slot, Taken, Taking};
@@ -32,6 +33,14 @@ use crate::sync::{AtomicWord, NARROW, Ordering, Padded, Word, const_unless_loom}
 const CLOSED: Word = 1;
 /// The bit of the signal word that says: the last take found nothing.
 const IDLE: Word = 1;
+
+/// What a put looks at before and after it is on its way; on one line.
+struct Generations {
+    /// The first position of the assignment in force, and whether it is closed.
+    word: AtomicWord,
+    /// Everything below it was given up.
+    floor: AtomicWord,
+}
 
 /// In which order messages come, and what that says about the gaps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,8 +63,7 @@ pub struct Words {
     pub(crate) watermark: Padded<Watermark>,
     /// The highest position admitted or skipped to, plus one.
     end: Padded<AtomicWord>,
-    /// The first position of the assignment in force, and whether it is closed.
-    generation: Padded<AtomicWord>,
+    generation: Padded<Generations>,
     /// Where takers look first.
     cursor: Padded<AtomicWord>,
     /// Below it, what was never admitted may be sealed; used when the caller moves it.
@@ -66,6 +74,8 @@ pub struct Words {
     /// Numbered by arrival: the generation of the put that is running.
     turn: AtomicWord,
     numbered: bool,
+    /// Messages given up, by reason. Relaxed: a statistic.
+    skipped: [AtomicWord; SkipReason::COUNT],
     pub(crate) flow: Flow,
     signal: Padded<AtomicWord>,
 }
@@ -77,7 +87,10 @@ impl Words {
                 watermark: Padded(Watermark::new(at)),
                 end: Padded(AtomicWord::new(at as Word)),
                 // Assignments begin beyond it, so no handle matches it.
-                generation: Padded(AtomicWord::new(at as Word)),
+                generation: Padded(Generations {
+                    word: AtomicWord::new(at as Word),
+                    floor: AtomicWord::new(at as Word),
+                }),
                 // Its position bits are right; what lies above them is as good a version as any.
                 cursor: Padded(AtomicWord::new(at as Word)),
                 seal: AtomicWord::new(at as Word),
@@ -85,10 +98,29 @@ impl Words {
                 tail: AtomicWord::new(at as Word),
                 turn: AtomicWord::new(0),
                 numbered: matches!(order, Order::Arrival),
+                skipped: [
+                    AtomicWord::new(0),
+                    AtomicWord::new(0),
+                    AtomicWord::new(0),
+                    AtomicWord::new(0),
+                ],
                 flow: Flow::new(),
                 signal: Padded(AtomicWord::new(IDLE)),
             }
         }
+    }
+
+    /// Everything below it was given up, given a position near it.
+    #[inline(always)]
+    pub(crate) fn floor(&self, near: Pos) -> Pos {
+        let floor = expand(self.generation.floor.load(Ordering::Acquire), near);
+        // A floor that lags by half a range reads as ahead: it is long passed.
+        if NARROW && distance(near, floor) > 1 << 30 { 0 } else { floor }
+    }
+
+    /// How many messages were given up for `reason`.
+    pub(crate) fn skipped(&self, reason: SkipReason) -> usize {
+        self.skipped[reason as usize].load(Ordering::Relaxed) as usize
     }
 
     /// Does the caller move the seal?
@@ -297,7 +329,7 @@ impl<'a, S: Space + ?Sized> Part<'a, S> {
     /// Is this generation still in force, and open?
     #[inline(always)]
     fn open(self) -> Result<(), Ended> {
-        let word = self.words().generation.load(Ordering::Acquire);
+        let word = self.words().generation.word.load(Ordering::Acquire);
         match word.wrapping_sub(self.generation.first as Word) {
             0 => Ok(()),
             CLOSED => Err(Ended::Closed),

@@ -55,22 +55,23 @@ impl<'a, S: Space + ?Sized> Part<'a, S> {
     /// Begins a put. Two at once could number a later offset before an earlier one, and the
     /// watermark would pass that; so the second is refused. A put of an ended assignment, which
     /// may be stopped for ever, is in nobody's way.
-    pub(super) fn take_turn(self) -> Result<(), PutErrorKind> {
+    pub(super) fn take_turn(self) -> bool {
         let own = self.generation.first as Word;
-        let seen = self.words().turn.load(Ordering::Acquire);
-        let taken = seen != own
-            && self
-                .words()
-                .turn
-                .compare_exchange(seen, own, Ordering::AcqRel, Ordering::Relaxed)
-                .is_ok();
-        if taken { Ok(()) } else { Err(PutErrorKind::Full) }
+        let turn = &self.words().turn;
+        let seen = turn.load(Ordering::Acquire);
+        seen != own && turn.compare_exchange(seen, own, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
     /// Ends a put. (Nothing to end when a later assignment's put has begun.)
     pub(super) fn end_turn(self) {
         let own = self.generation.first as Word;
         let _ = self.words().turn.compare_exchange(own, 0, Ordering::AcqRel, Ordering::Relaxed);
+    }
+
+    /// A turn for a call that is no put: it may not move the tail beside one either.
+    pub(super) fn turn(self) -> Result<Turn<'a, S>, AdvanceError> {
+        self.current().map_err(|Stale| AdvanceError::Stale)?;
+        if self.take_turn() { Ok(Turn(self)) } else { Err(AdvanceError::Busy) }
     }
 
     /// The watermark as an offset.
@@ -186,14 +187,48 @@ impl<'a, S: Space + ?Sized> Part<'a, S> {
 
     /// "Nothing more exists below `next`": nothing to seal, the tail alone moves.
     pub(super) fn numbered_advance(self, next: u64, pin: &S::Pin) -> Result<Next, AdvanceError> {
-        let stale = |Stale| AdvanceError::Stale;
-        self.current().map_err(stale)?;
-        if next > self.generation.base {
-            let to = self.dense_position(next).filter(|to| *to < u64::MAX / 2);
-            self.raise_tail(to.ok_or(AdvanceError::OutOfRange)?).map_err(stale)?;
-        }
+        let _turn = self.turn()?;
+        self.raise_tail_to(next)?;
         self.words().flow.finish(0, 0);
         self.space.slide(pin);
-        self.numbered_next(pin).map_err(stale)
+        self.numbered_next(pin).map_err(|Stale| AdvanceError::Stale)
+    }
+
+    /// Raises the tail to an offset.
+    pub(super) fn raise_tail_to(self, next: u64) -> Result<(), AdvanceError> {
+        if next <= self.generation.base {
+            return Ok(());
+        }
+        let to = self.dense_position(next).filter(|to| *to < u64::MAX / 2);
+        self.raise_tail(to.ok_or(AdvanceError::OutOfRange)?).map_err(|Stale| AdvanceError::Stale)
+    }
+
+    /// The position of the first message at or above `low`; the end when there is none.
+    pub(super) fn numbered_floor(self, low: u64, pin: &S::Pin) -> Result<Pos, Stale> {
+        let (watermark, bound) = self.view_closed()?;
+        let end = self.words().end(watermark).min(bound);
+        let (mut from, mut to) = (watermark, end);
+        while from < to {
+            let middle = from + (to - from) / 2;
+            let known =
+                self.space.scan(middle, to, pin, |place| match place.slot.offset_if(place.lap) {
+                    Some(at) => ControlFlow::Break((place.pos, at)),
+                    None => ControlFlow::Continue(()),
+                });
+            match known {
+                ControlFlow::Break((pos, at)) if at < low => from = pos + 1,
+                _ => to = middle,
+            }
+        }
+        Ok(from)
+    }
+}
+
+/// A turn in a window numbered by arrival; over when dropped.
+pub(super) struct Turn<'a, S: Space + ?Sized>(Part<'a, S>);
+
+impl<S: Space + ?Sized> Drop for Turn<'_, S> {
+    fn drop(&mut self) {
+        self.0.end_turn();
     }
 }

@@ -24,7 +24,10 @@ impl<'a, S: Space + ?Sized> Part<'a, S> {
             Err(kind) => return Err(PutError::new(kind, value)),
         }
         match filled.publish() {
-            Ok(()) => Ok(Put { dispatch: filled.done.dispatch }),
+            Ok(()) => match filled.given_up.take() {
+                None => Ok(Put { dispatch: filled.done.dispatch }),
+                Some(value) => Err(PutError::BelowWatermark(value)),
+            },
             Err((_, value)) => Err(PutError::Stale(value)),
         }
     }
@@ -74,6 +77,8 @@ struct Filled<'a: 'p, 'p, S: Space + ?Sized> {
     offset: u64,
     /// Numbered by arrival: no other put of this assignment runs meanwhile.
     turn: bool,
+    /// The last message that turned out to lie below the floor.
+    given_up: Option<S::Value>,
     /// What was published so far, also to make room in the middle of a batch.
     done: BatchPut,
 }
@@ -90,6 +95,7 @@ impl<'a: 'p, 'p, S: Space + ?Sized> Filled<'a, 'p, S> {
             last: 0,
             offset: 0,
             turn: false,
+            given_up: None,
             done: BatchPut::default(),
         }
     }
@@ -150,7 +156,9 @@ impl<'a: 'p, 'p, S: Space + ?Sized> Filled<'a, 'p, S> {
 
     fn number(&mut self, offset: u64) -> Result<Pos, PutErrorKind> {
         if !self.turn {
-            self.part.take_turn()?;
+            if !self.part.take_turn() {
+                return Err(PutErrorKind::Full);
+            }
             self.turn = true;
         }
         let filling = (self.chain.len() > 0).then_some(self.last);
@@ -202,7 +210,7 @@ impl<'a: 'p, 'p, S: Space + ?Sized> Filled<'a, 'p, S> {
     /// with the rest of it, but for the last, which is returned.
     #[inline]
     fn publish(&mut self) -> Result<(), (u64, S::Value)> {
-        let count = self.chain.len();
+        let (count, passed) = (self.chain.len(), self.done.passed);
         // SAFETY: the chain's slots are FILLING for this put alone, and `pin` keeps them alive.
         let Some(mut slot) = (unsafe { self.chain.pop() }) else { return Ok(()) };
         let part = self.part;
@@ -224,12 +232,17 @@ impl<'a: 'p, 'p, S: Space + ?Sized> Filled<'a, 'p, S> {
         }
         let mut late: Option<Pos> = None;
         let some_late = self.first < end;
+        // Read after the meeting: a floor that does not see these slots is seen here.
+        let floor = part.floor(self.first);
         loop {
+            let given_up = floor > self.first && part.space.position_of(slot) < floor;
             // SAFETY: FILLING for this put alone (or doomed since), and `pin` keeps it alive.
-            if !unsafe { slot.publish(slot.state().lap()) } {
-                return Err(self.withdraw(slot));
-            }
-            if some_late {
+            if given_up || !unsafe { slot.publish(slot.state().lap()) } {
+                if part.current().is_err() {
+                    return Err(self.withdraw(slot));
+                }
+                self.give_up(slot, late.take());
+            } else if some_late {
                 let pos = part.space.position_of(slot);
                 if pos < end {
                     late = Some(late.map_or(pos, |lowest| lowest.min(pos)));
@@ -255,7 +268,7 @@ impl<'a: 'p, 'p, S: Space + ?Sized> Filled<'a, 'p, S> {
             let tail = part.dense_position(self.offset).map_or(0, |at| at + 1);
             let _ = part.raise_tail(tail);
         }
-        self.done.admitted += count;
+        self.done.admitted += count - (self.done.passed - passed);
         self.done.dispatch |= part.announce();
         Ok(())
     }
@@ -266,6 +279,22 @@ impl<'a: 'p, 'p, S: Space + ?Sized> Filled<'a, 'p, S> {
             let error = PutErrorKind::Stale;
             BatchPutError { error, offset, value, so_far: self.done }
         })
+    }
+
+    /// Takes back a slot below the floor. What was published before is announced first, since the
+    /// drop of the message before it may panic.
+    #[cold]
+    fn give_up(&mut self, slot: &Slot<S::Value>, late: Option<Pos>) {
+        hit(Branch::PutBelowFloor);
+        if let Some(lowest) = late {
+            self.part.lower_cursor(lowest);
+        }
+        self.done.dispatch |= self.part.announce();
+        self.done.passed += 1;
+        // SAFETY: FILLING for this put alone (or doomed since), and `pin` keeps it alive.
+        let taking = unsafe { slot.unfill(slot.state().lap()) };
+        self.part.settle(1, taking.bytes, self.pin);
+        self.given_up = Some(taking.value);
     }
 
     /// Takes back `slot` and the rest of the chain: the assignment has ended. Returns the last.

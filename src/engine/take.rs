@@ -177,7 +177,7 @@ struct Returning<'a, 'c, S: Space + ?Sized> {
     chain: &'c mut Chain<S::Value>,
     pin: &'c S::Pin,
     lowest: Option<Pos>,
-    doomed: bool,
+    doomed: usize,
 }
 
 impl<S: Space + ?Sized> Returning<'_, '_, S> {
@@ -190,7 +190,7 @@ impl<S: Space + ?Sized> Returning<'_, '_, S> {
             if unsafe { slot.give_back() } {
                 self.lowest = Some(self.lowest.map_or(pos, |lowest| lowest.min(pos)));
             } else {
-                self.doomed = true;
+                self.doomed += 1;
                 // SAFETY: doomed, and still the caller's.
                 let taking = unsafe { self.part.finish_lent(slot, self.pin) };
                 self.part.settle(1, taking.bytes, self.pin);
@@ -301,7 +301,7 @@ impl<'a, S: Space + ?Sized> Part<'a, S> {
     }
 
     /// Gives messages back: LENT -> READY, then lowers the cursor, then announces. Those that
-    /// were doomed are finished here.
+    /// were doomed are finished here; how many.
     ///
     /// # Safety
     /// The chain's slots are LENT to the caller (or doomed since), and `pin` or that keeps them
@@ -310,7 +310,7 @@ impl<'a, S: Space + ?Sized> Part<'a, S> {
         self,
         chain: &mut Chain<S::Value>,
         pin: &S::Pin,
-    ) -> Result<(), Stale> {
+    ) -> Result<usize, Stale> {
         if weak(Control::LoweredBeforeReady) {
             // SAFETY: the caller's slots.
             if let Some(slot) = unsafe { chain.links() }.next() {
@@ -318,9 +318,10 @@ impl<'a, S: Space + ?Sized> Part<'a, S> {
                 self.lower_cursor(self.space.position_of(slot));
             }
         }
-        let mut returning = Returning { part: self, chain, pin, lowest: None, doomed: false };
+        let mut returning = Returning { part: self, chain, pin, lowest: None, doomed: 0 };
         returning.run();
-        if returning.doomed { Err(Stale) } else { self.current() }
+        let doomed = returning.doomed;
+        self.current().map(|()| doomed)
     }
 
     /// Messages from `lowest` on are ready again.
@@ -365,6 +366,29 @@ impl<'a, S: Space + ?Sized> Part<'a, S> {
                 Err(Kept::Waiting) => RevokeError::Waiting,
                 Err(Kept::Exhausted) => RevokeError::Exhausted,
                 Err(Kept::Not(unfinished)) => not(unfinished),
+            },
+            Err(Elsewhere::Passed) => RevokeError::Passed,
+            Err(Elsewhere::Nowhere) => RevokeError::Unknown,
+            Err(Elsewhere::Stale) => RevokeError::Stale,
+        };
+        self.current().map_err(|Stale| RevokeError::Stale)?;
+        Err(refused)
+    }
+
+    /// Stamps a held message anew.
+    pub(crate) fn touch(self, offset: u64, now: u64, pin: &S::Pin) -> Result<(), RevokeError> {
+        let refused = match self.locate(offset, pin) {
+            Ok(place) => match place.slot.held_in(place.lap) {
+                // Somebody may take it in between; then its younger holder counts as touched.
+                Ok(()) => {
+                    place.slot.stamp(Some(now));
+                    return Ok(());
+                }
+                Err(Kept::Waiting) => RevokeError::Waiting,
+                Err(Kept::Exhausted) => RevokeError::Exhausted,
+                Err(Kept::Not(Unfinished::Passed)) => RevokeError::Passed,
+                Err(Kept::Not(Unfinished::Held)) => RevokeError::Held,
+                Err(Kept::Not(Unfinished::Unknown | Unfinished::Doomed)) => RevokeError::Unknown,
             },
             Err(Elsewhere::Passed) => RevokeError::Passed,
             Err(Elsewhere::Nowhere) => RevokeError::Unknown,

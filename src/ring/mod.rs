@@ -412,7 +412,7 @@ impl<T> Space for Ring<[Slot<T>]> {
 
     fn sweep(&self, first: Pos, (): &(), mut visit: impl FnMut(&Slot<T>, Lap) -> Evicted) {
         for (index, slot) in self.slots.iter().enumerate() {
-            visit(slot, self.lap(first + index as u64));
+            visit(slot, self.lap_at_or_above(index as u64, first));
         }
     }
 

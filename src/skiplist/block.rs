@@ -499,9 +499,11 @@ impl<T> Block<T> {
         }
     }
 
-    /// Shows every slot that exists, whatever is in it.
-    pub(crate) fn slots(&self, mut visit: impl FnMut(&Slot<T>, Lap)) {
-        visit(&self.inline, Lap::new(INLINE + 1));
+    /// Shows every slot below `to` that exists, whatever is in it.
+    pub(crate) fn slots(&self, to: Pos, mut visit: impl FnMut(&Slot<T>, Lap)) {
+        if self.made_for < to {
+            visit(&self.inline, Lap::new(INLINE + 1));
+        }
         for index in 0..CHUNKS {
             let chunk = self.chunk(index);
             if chunk.is_null() || chunk == Body::GIVEN_BACK {
@@ -510,6 +512,9 @@ impl<T> Block<T> {
             check(chunk);
             for at in 0..CHUNK {
                 let pos = self.first() + index as u64 * CHUNK + at;
+                if pos >= to {
+                    return;
+                }
                 // SAFETY: the chunk is this block's, under the caller's pin.
                 let place = unsafe { Self::place_in(chunk, pos) };
                 visit(place.slot, Lap::new(place.lap.number() + 1));

@@ -398,7 +398,7 @@ impl<T> Space for Blocks<T> {
             let most = 1 + BLOCK as u32;
             block.doomed.fetch_add(most, Ordering::AcqRel);
             let mut lent = 0;
-            block.slots(|slot, lap| {
+            block.slots(first, |slot, lap| {
                 lent += u32::from(visit(slot, lap) == Evicted::Lent);
             });
             self.uncount(block, most - lent, pin);
@@ -433,21 +433,20 @@ impl<T> Blocks<T> {
     /// slide has to look again: it was passed, or somebody changed its link in between.
     fn pass_block(&self, block: &Block<T>, last: Pos, seal: Pos, pin: &Pin) -> bool {
         let passable = last.max(seal).max(self.words.watermark.load());
-        let mut next = block.next.load();
-        if next.target().is_null() {
+        let next = block.next.load();
+        let after = self.list.get(next, pin);
+        // Not before the seal is there: an inserter may be stopped before it has raised the end,
+        // and puts below its block must still find their gap.
+        let early = after.is_none_or(|after| after.first() > passable);
+        let Some(after) = after.filter(|_| !early || weak(Control::FreezeEarly)) else {
             if passable == last {
                 return false;
             }
-            // Somebody else's block, or a later assignment's, will do as well.
+            // The seal lies in the gap, or beyond the last block: a block is made there. Somebody
+            // else's, or a later assignment's, will do as well.
             let _ = self.list.open(passable, block.key(), List::<T>::height(key(passable)), pin);
-            next = block.next.load();
-        }
-        let Some(after) = self.list.get(next, pin) else { return false };
-        // Not before the seal is there: an inserter may be stopped before it has raised the end,
-        // and puts below its block must still find their gap.
-        if after.first() > passable && !weak(Control::FreezeEarly) {
-            return false;
-        }
+            return true;
+        };
         let raise = || {
             move_watermark(self, self.words.watermark.load(), after.first());
         };
