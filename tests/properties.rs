@@ -12,7 +12,7 @@ use std::cell::RefCell;
 use common::driver::{Answer, Driver, End, Fault, Step};
 use common::model::Model;
 use common::real::Real;
-use common::{Kind, Ledger, RingKind, VARIANTS};
+use common::{Kind, Ledger, RingKind, SkipKind, VARIANTS};
 use inflight::{RemoveError, Window};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestError, TestRunner};
@@ -323,4 +323,9 @@ fn runs<K: Kind>() {
 #[test]
 fn ring_answers_as_the_model() {
     runs::<RingKind>();
+}
+
+#[test]
+fn skip_window_answers_as_the_model() {
+    runs::<SkipKind>();
 }

@@ -132,7 +132,7 @@ impl<S: Space + ?Sized> Part<'_, S> {
         let watermark = self.space.slide(pin);
         // Not only when the slide has come to the end: with the caller's seal it may stand at a gap
         // that nobody will fill any more.
-        let to = words.end(watermark).min(watermark.saturating_add(self.space.reach()));
+        let to = words.end(watermark).min(self.space.bound(watermark));
         let left = self.space.scan(watermark, to, pin, |place| {
             let state = place.slot.state();
             match state.lap() == place.lap && state.phase() != Phase::Empty {
