@@ -2,7 +2,7 @@
 
 use crate::control::{Branch, Control, hit, weak};
 use crate::engine::{Ended, Part, Space};
-use crate::error::{BatchPut, BatchPutError, Put, PutError, PutErrorKind};
+use crate::error::{BatchPut, BatchPutError, Put, PutError, PutErrorKind, Stale};
 use crate::flow::{CHUNK_BYTES, CHUNK_MESSAGES, MESSAGE_BYTES};
 use crate::position::{Pos, raise};
 use crate::slot::{Chain, Place, Slot, Taken};
@@ -174,6 +174,9 @@ impl<'a: 'p, 'p, S: Space + ?Sized> Filled<'a, 'p, S> {
     }
 
     /// `pos` lies beyond what this call may touch: asks the space for room.
+    ///
+    /// The watermark within whose reach `pos` then is must be of this generation, or `pos` is a
+    /// position of the next: so the generation is looked at again after it.
     #[cold]
     fn make_room(&mut self, pos: Pos) -> Result<(), PutErrorKind> {
         let part = self.part;
@@ -188,7 +191,8 @@ impl<'a: 'p, 'p, S: Space + ?Sized> Filled<'a, 'p, S> {
             part.current()?;
             let (to, order) = (pos as Word, Ordering::AcqRel);
             Ok(part.words().end.compare_exchange(end, to, order, Ordering::Acquire).is_ok())
-        })
+        })?;
+        part.current().map_err(|Stale| PutErrorKind::Stale)
     }
 
     /// Stores a message in a slot that [`Filled::enter`] gave.
