@@ -117,6 +117,55 @@ pub enum Control {
     GivenBackFilling,
 }
 
+#[cfg(loom)]
+impl Control {
+    /// Every one, in order.
+    pub const ALL: &[Self] = &[
+        Self::MeetingRelaxed,
+        Self::WatermarkStore,
+        Self::ClaimWithoutCas,
+        Self::PutIgnoresLap,
+        Self::SlidePassesFilling,
+        Self::GapUnsealed,
+        Self::JumpWithCallersSeal,
+        Self::NoJump,
+        Self::FillWithoutCas,
+        Self::EndBeforeFilling,
+        Self::EndAfterReady,
+        Self::ReadyRelaxed,
+        Self::LateKeepsCursor,
+        Self::CursorPassesFilling,
+        Self::NoSecondLook,
+        Self::OneSecondLook,
+        Self::RescanWhenFewer,
+        Self::VersionKept,
+        Self::LoweredBeforeReady,
+        Self::NoFinalRescan,
+        Self::AttemptKept,
+        Self::PhaseOnly,
+        Self::RevokeShared,
+        Self::HeldBeforeClone,
+        Self::JumpOneLap,
+        Self::JumpLeavesDone,
+        Self::FillingLeft,
+        Self::LentLeft,
+        Self::LeftByStore,
+        Self::AssignNextLap,
+        Self::AssignEndByMax,
+        Self::AdmittedRelaxed,
+        Self::NoSecondGeneration,
+        Self::DoomedSilent,
+        Self::GenerationFirst,
+        Self::Unbounded,
+        Self::FarEndByMax,
+        Self::PairReadOnce,
+        Self::RepairAfterMove,
+        Self::CountNotReread,
+        Self::LowFirst,
+        Self::SignalRelaxed,
+    ];
+}
+
 /// One branch that models must be seen to reach.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(not(loom), allow(dead_code))]
@@ -149,6 +198,8 @@ pub enum Branch {
     LeaseGone,
     /// A dry take put its idle mark.
     WentIdle,
+    /// Something became ready while a dry take looked for the last time.
+    LookedAgain,
     /// Somebody claimed the idle mark.
     Dispatched,
     /// A put found the gap that it belongs in frozen.
@@ -163,6 +214,29 @@ pub enum Branch {
     FloorDoomed,
     /// A put found its message below the floor.
     PutBelowFloor,
+}
+
+#[cfg(loom)]
+impl Branch {
+    /// Every one, in order.
+    pub const ALL: &[Self] = &[
+        Self::Sealed,
+        Self::PutPassed,
+        Self::FarJump,
+        Self::OwnJump,
+        Self::LatePut,
+        Self::SecondLook,
+        Self::FinalRescan,
+        Self::TakeRestarted,
+        Self::PutStale,
+        Self::DoomedReleased,
+        Self::WatermarkLost,
+        Self::HalfMismatch,
+        Self::LeaseGone,
+        Self::WentIdle,
+        Self::LookedAgain,
+        Self::Dispatched,
+    ];
 }
 
 #[cfg(not(loom))]

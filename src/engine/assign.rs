@@ -65,9 +65,20 @@ pub(crate) fn assign<S: Space + ?Sized>(space: &S, start: u64, pin: &S::Pin) -> 
     }
     sweep_out(space, first, pin, &mut |_, value| drop(value), &mut || {});
     space.slide(pin);
-    // A new idle period: the next message to become ready says so.
-    words.signal.fetch_or(IDLE, Ordering::AcqRel);
-    Generation { base: start, first }
+    let generation = Generation { base: start, first };
+    let part = Part { space, generation };
+    // A new idle period: the next message to become ready says so. Exchanged from a value read
+    // before the generation was looked at, so that a later assignment's word stays.
+    loop {
+        let seen = words.signal.load(Ordering::Acquire);
+        let to = generation.signal() | IDLE;
+        let (order, acquire) = (Ordering::AcqRel, Ordering::Acquire);
+        if part.current().is_err()
+            || words.signal.compare_exchange(seen, to, order, acquire).is_ok()
+        {
+            return generation;
+        }
+    }
 }
 
 /// Takes every slot from positions below `to`, then moves the watermark there. Says what was

@@ -33,6 +33,11 @@ use crate::sync::{AtomicWord, NARROW, Ordering, Padded, Word, const_unless_loom}
 const CLOSED: Word = 1;
 /// The bit of the signal word that says: the last take found nothing.
 const IDLE: Word = 1;
+/// The bit of the signal word that says: a take is about to find nothing, and nothing has become
+/// ready since it said so.
+const LOOKING: Word = 2;
+/// The bits of the signal word that are marks; above them stands the generation.
+const MARKS: Word = IDLE | LOOKING;
 
 /// What a put looks at before and after it is on its way; on one line.
 struct Generations {
@@ -301,6 +306,15 @@ pub(crate) struct Generation {
     first: Pos,
 }
 
+impl Generation {
+    /// The signal word of this generation, without marks. It has lost the highest two bits, which
+    /// tell nothing apart but calls that were stopped for a quarter of all positions.
+    #[inline(always)]
+    fn signal(self) -> Word {
+        (self.first as Word) << 2
+    }
+}
+
 /// One generation of one window: what every call works on.
 pub(crate) struct Part<'a, S: ?Sized> {
     pub(crate) space: &'a S,
@@ -497,17 +511,37 @@ impl<'a, S: Space + ?Sized> Part<'a, S> {
 
     /// Something became ready: claims the idle mark, and says whether it was there.
     ///
-    /// The read-modify-write is where this meets a take that runs dry: that one puts the mark by
-    /// a read-modify-write of the same word and then looks once more. Whichever comes second sees
+    /// The read-modify-write is where this meets a take that runs dry: that one says so by a
+    /// read-modify-write of the same word and then looks once more. Whichever comes second sees
     /// what the other did.
     #[inline(always)]
     fn announce(self) -> bool {
-        let order = if weak(Control::SignalRelaxed) { Ordering::Relaxed } else { Ordering::AcqRel };
-        let was_idle = self.words().signal.fetch_and(!IDLE, order) & IDLE != 0;
+        let was_idle = self.signal(0, Self::BUSY).is_some_and(|was| was & IDLE != 0);
         if was_idle {
             hit(Branch::Dispatched);
         }
         was_idle
+    }
+
+    /// No mark: someone looks after what is ready.
+    const BUSY: Word = 0;
+
+    /// Replaces the marks by `marks`, if all of `needed` are there; returns what was there. None
+    /// when they are not, and when the word is another generation's: a call that was stopped
+    /// neither claims nor puts the marks of a later assignment.
+    #[inline(always)]
+    fn signal(self, needed: Word, marks: Word) -> Option<Word> {
+        let order = if weak(Control::SignalRelaxed) { Ordering::Relaxed } else { Ordering::AcqRel };
+        let mine = self.generation.signal();
+        let mut seen = mine | needed;
+        loop {
+            match self.words().signal.compare_exchange(seen, mine | marks, order, Ordering::Acquire)
+            {
+                Ok(_) => return Some(seen & MARKS),
+                Err(other) if other & !MARKS != mine || other & needed != needed => return None,
+                Err(other) => seen = other,
+            }
+        }
     }
 
     /// The watermark; never slides. Pins only where the offset has to be asked for.

@@ -13,7 +13,7 @@
 use core::ops::ControlFlow;
 
 use crate::control::{Branch, Control, hit, weak};
-use crate::engine::{Elsewhere, IDLE, Part, Space};
+use crate::engine::{Elsewhere, IDLE, LOOKING, Part, Space};
 use crate::error::{RevokeError, Stale, TakeError};
 use crate::position::{Mark, Pos};
 use crate::slot::{Chain, Kept, Phase, Place, State, Unfinished};
@@ -266,8 +266,9 @@ impl<'a, S: Space + ?Sized> Part<'a, S> {
     }
 
     /// The last look of a take about to return nothing: what a wrapped version or a rollback
-    /// stopped half-way hides is found here. Puts the idle mark first, so that whoever makes
-    /// something ready after this look finds it.
+    /// stopped half-way hides is found here. Says so first, and puts the idle mark only when
+    /// nothing has become ready since: of this take and whoever makes something ready beside it,
+    /// exactly one knows that there is something to do.
     #[cold]
     fn look_once_more<'p>(self, hunt: &mut Hunt<'a, 'p, S>) -> Result<(), Stale>
     where
@@ -278,26 +279,32 @@ impl<'a, S: Space + ?Sized> Part<'a, S> {
             return Ok(());
         }
         let words = self.words();
-        let order = if weak(Control::SignalRelaxed) { Ordering::Relaxed } else { Ordering::AcqRel };
-        words.signal.fetch_or(IDLE, order);
-        let (watermark, bound) = self.view_closed()?;
-        let from = if S::LOOKS_FROM_WATERMARK {
-            watermark
-        } else {
-            let mark = Mark(words.cursor.load(Ordering::Acquire));
-            mark.position(S::CURSOR_BITS, watermark, self.space.reach())
-        };
-        hunt.mark = None;
-        let _ = hunt.pass(from, words.end(watermark).min(bound));
-        if hunt.claimed.chain.len() > 0 {
-            hit(Branch::FinalRescan);
-            words.signal.fetch_and(!IDLE, Ordering::AcqRel);
-            // The cursor is beyond what this look found: there may be more.
-            self.lower_cursor(hunt.at);
-        } else {
-            hit(Branch::WentIdle);
+        loop {
+            let _ = self.signal(0, LOOKING);
+            let (watermark, bound) = self.view_closed()?;
+            let from = if S::LOOKS_FROM_WATERMARK {
+                watermark
+            } else {
+                let mark = Mark(words.cursor.load(Ordering::Acquire));
+                mark.position(S::CURSOR_BITS, watermark, self.space.reach())
+            };
+            hunt.mark = None;
+            let _ = hunt.pass(from, words.end(watermark).min(bound));
+            if hunt.claimed.chain.len() > 0 {
+                hit(Branch::FinalRescan);
+                let _ = self.signal(0, Self::BUSY);
+                // The cursor is beyond what this look found: there may be more.
+                self.lower_cursor(hunt.at);
+                return Ok(());
+            }
+            // Whoever made something ready meanwhile has claimed the mark of this look, and told
+            // nobody: it is for this take to find it.
+            if self.signal(LOOKING, IDLE).is_some() {
+                hit(Branch::WentIdle);
+                return Ok(());
+            }
+            hit(Branch::LookedAgain);
         }
-        Ok(())
     }
 
     /// Gives messages back: LENT -> READY, then lowers the cursor, then announces. Those that
