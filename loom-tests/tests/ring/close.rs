@@ -56,7 +56,7 @@ fn close_beside_the_last_commit() {
         || {
             let error = part.take(1).unwrap_err();
             if error == TakeError::Closed {
-                assert_eq!(part.watermark().unwrap().get(), 1, "closed before all is finished");
+                assert_eq!(part.min_offset().unwrap().get(), 1, "closed before all is finished");
             }
             error
         },

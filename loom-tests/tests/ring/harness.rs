@@ -177,7 +177,12 @@ fn run_here(model: &'static Model, rmw: bool, control: Option<Control>) -> ! {
         process::exit(0)
     };
     panic::set_hook(Box::new(move |info| {
-        let said = info.payload_as_str().unwrap_or("").replace('\n', ",");
+        let payload = info.payload();
+        let said = match payload.downcast_ref::<String>() {
+            Some(said) => said,
+            None => payload.downcast_ref::<&str>().copied().unwrap_or("no message"),
+        };
+        let said = said.replace('\n', ",");
         let place = info.location().map(|at| format!("{}:{}", at.file(), at.line()));
         report(&format!("{said} ({})", place.unwrap_or_default()))
     }));

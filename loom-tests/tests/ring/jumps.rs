@@ -15,7 +15,7 @@ models! {
         [FarJump], [];
     far_advance_beside_put: "advance_to(20) beside a put of the window left behind", "1 3 4 7", 3,
         [FarJump, PutPassed], [];
-    far_advance_beside_removes: "advance_to(20) beside two removes", "1 3 4 7", 3,
+    far_advance_beside_removes: "advance_to(20) beside two removes", "1 3 4 7", 2,
         [FarJump], [];
 }
 
