@@ -8,7 +8,7 @@ models! {
     two_puts_of_one_offset_and_a_remove: "two puts of one offset beside its remove", "1 3 4 7", 3,
         [], [FillWithoutCas];
     case_33_finished_before_put_has_returned: "a put beside the remove of its offset", "1 3 4 7", 3,
-        [], [EndAfterReady, ReadyRelaxed];
+        [], [EndAfterReady];
     in_order_puts_beside_a_slide: "puts in order beside the slide that follows them", "1 3 5 7", 3,
         [], [EndBeforeFilling];
     case_11_empties_beside_put: "the window empties while the next message is put", "1 2 3 7", 3,
