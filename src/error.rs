@@ -37,6 +37,8 @@ pub struct Report {
     pub applied: usize,
     /// Messages that somebody else had finished or taken away before.
     pub gone: usize,
+    /// The call gave messages back to an idle window: as in [`Put::dispatch`].
+    pub dispatch: bool,
 }
 
 /// What a put did.

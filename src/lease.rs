@@ -5,7 +5,7 @@ use core::iter::FusedIterator;
 use core::marker::PhantomData;
 
 use crate::assignment::Assignment;
-use crate::engine::{Finishing, Part, Space, for_each};
+use crate::engine::{Finishing, GivenBack, Part, Space, for_each};
 use crate::error::{Next, RemoveError, Report, Stale};
 use crate::slot::{Chain, Links, Slot};
 use crate::window::{Value, WindowRef};
@@ -94,7 +94,7 @@ impl<R: WindowRef> Lease<R> {
         committing.run();
         let gone = committing.doomed;
         let next = committing.finishing.slide()?;
-        Ok(Report { next, applied: len - gone, gone })
+        Ok(Report { next, applied: len - gone, gone, dispatch: false })
     }
 
     /// Finishes the messages whose offsets are given, gives the rest back. Offsets that are not
@@ -115,8 +115,8 @@ impl<R: WindowRef> Lease<R> {
             gone += usize::from(slot.is_none());
             Some(slot)
         })?;
-        let gone = gone + report.gone + lease.rollback()?.gone;
-        Ok(Report { gone, ..report })
+        let back = lease.rollback()?;
+        Ok(Report { gone: gone + report.gone + back.gone, dispatch: back.dispatch, ..report })
     }
 
     /// Finishes the messages for which `done` says so, gives the rest back. O(n).
@@ -144,8 +144,8 @@ impl<R: WindowRef> Lease<R> {
             }
             Some(None)
         })?;
-        let gone = report.gone + lease.rollback()?.gone;
-        Ok(Report { gone, ..report })
+        let back = lease.rollback()?;
+        Ok(Report { gone: report.gone + back.gone, dispatch: back.dispatch, ..report })
     }
 
     /// Finishes what `next` takes off the chain until it says none.
@@ -173,7 +173,7 @@ impl<R: WindowRef> Lease<R> {
             },
         );
         let next = finishing.slide()?;
-        Ok(Report { next, applied, gone })
+        Ok(Report { next, applied, gone, dispatch: false })
     }
 
     /// Finishes one message and keeps the rest. O(n).
@@ -200,12 +200,12 @@ impl<R: WindowRef> Lease<R> {
     /// [`Stale`] when the assignment has ended; the messages are dropped.
     pub fn rollback(mut self) -> Result<Report, Stale> {
         let len = self.chain.len();
-        let gone = self.give_back()?;
+        let GivenBack { gone, dispatch } = self.give_back()?;
         let next = self.part.watermark()?;
-        Ok(Report { next, applied: len - gone, gone })
+        Ok(Report { next, applied: len - gone, gone, dispatch })
     }
 
-    fn give_back(&mut self) -> Result<usize, Stale> {
+    fn give_back(&mut self) -> Result<GivenBack, Stale> {
         let part = self.part.part();
         let pin = self.part.pin();
         // SAFETY: the chain's slots are this lease's.

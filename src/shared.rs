@@ -272,9 +272,9 @@ impl<R: WindowRef, S: Shelf<Value<R>>> SharedLease<R, S> {
         );
         let next = finishing.slide()?;
         drop(finishing);
-        self.return_rest();
+        let (_, _, dispatch) = self.return_rest();
         self.part.part().current()?;
-        Ok(Report { next, applied, gone })
+        Ok(Report { next, applied, gone, dispatch })
     }
 
     /// Finishes the messages for which `done` says so, gives the rest back. O(n).
@@ -286,9 +286,9 @@ impl<R: WindowRef, S: Shelf<Value<R>>> SharedLease<R, S> {
         mut done: impl FnMut(u64, &Value<R>) -> bool,
     ) -> Result<Report, Stale> {
         let report = self.finish_where(|held| done(held.offset, &held.value))?;
-        self.return_rest();
+        let (_, _, dispatch) = self.return_rest();
         self.part.part().current()?;
-        Ok(report)
+        Ok(Report { dispatch, ..report })
     }
 
     fn finish_where(
@@ -311,7 +311,7 @@ impl<R: WindowRef, S: Shelf<Value<R>>> SharedLease<R, S> {
             },
         );
         let next = finishing.slide()?;
-        Ok(Report { next, applied, gone })
+        Ok(Report { next, applied, gone, dispatch: false })
     }
 
     /// Finishes one message and keeps the rest. O(n).
@@ -368,13 +368,14 @@ impl<R: WindowRef, S: Shelf<Value<R>>> SharedLease<R, S> {
     /// # Errors
     /// [`Stale`] when the assignment has ended.
     pub fn rollback(mut self) -> Result<Report, Stale> {
-        let (applied, gone) = self.return_rest();
+        let (applied, gone, dispatch) = self.return_rest();
         let next = self.part.watermark()?;
-        Ok(Report { next, applied, gone })
+        Ok(Report { next, applied, gone, dispatch })
     }
 
-    /// Gives back what is still held; how many were, and how many were gone.
-    fn return_rest(&mut self) -> (usize, usize) {
+    /// Gives back what is still held; how many were, how many were gone, and whether that ended
+    /// an idle period.
+    fn return_rest(&mut self) -> (usize, usize, bool) {
         let part = self.part.part();
         let pin = self.part.pin();
         let mut lowest: Option<Pos> = None;
@@ -390,10 +391,8 @@ impl<R: WindowRef, S: Shelf<Value<R>>> SharedLease<R, S> {
                 _ => gone += 1,
             }
         }
-        if let Some(lowest) = lowest {
-            part.returned(lowest);
-        }
-        (returned, gone)
+        let dispatch = lowest.is_some_and(|lowest| part.returned(lowest));
+        (returned, gone, dispatch)
     }
 
     /// Ends the lease and keeps its messages held: each waits to be removed by number, or revoked.

@@ -296,3 +296,23 @@ let _ = window.assign(0);
         drop((lease, next));
     }
 }
+
+scenarios! {
+    fn giving_back_to_an_idle_window_says_dispatch<K>(variant) {
+        let window = K::window::<u64, 8>(variant, false);
+        let part = window.assign(0);
+        part.put_batch(&mut (0..4).map(|at| (at, at))).unwrap();
+        for shared in [false, true] {
+            // Taken, and the window has run dry since: idle.
+            let lending = part.take(1).unwrap();
+            let held = part.take_shared(3).unwrap();
+            assert_eq!(part.take(1).err(), Some(TakeError::Empty));
+            let report = if shared { held.rollback() } else { lending.rollback() };
+            assert!(report.unwrap().dispatch, "the first to give back ends the idle period");
+            assert_eq!(part.take(9).unwrap().rollback().map(|report| report.dispatch), Ok(false));
+        }
+        let lease = part.take(4).unwrap();
+        assert_eq!(part.take(1).err(), Some(TakeError::Empty));
+        assert!(lease.commit_only([0]).unwrap().dispatch);
+    }
+}

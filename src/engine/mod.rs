@@ -21,6 +21,7 @@ use core::ops::ControlFlow;
 
 pub(crate) use assign::assign;
 pub(crate) use finish::{Finishing, for_each};
+pub(crate) use take::GivenBack;
 
 use crate::control::{Branch, Control, hit, weak};
 use crate::error::{Next, PutErrorKind, SkipReason, Stale};

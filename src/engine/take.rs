@@ -171,13 +171,22 @@ where
     }
 }
 
+/// What giving messages back came to.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct GivenBack {
+    /// Messages that were doomed.
+    pub(crate) gone: usize,
+    /// The window was idle, and this ended that.
+    pub(crate) dispatch: bool,
+}
+
 /// Messages being given back; the rest follow also when the drop of a doomed one panics.
 struct Returning<'a, 'c, S: Space + ?Sized> {
     part: Part<'a, S>,
     chain: &'c mut Chain<S::Value>,
     pin: &'c S::Pin,
     lowest: Option<Pos>,
-    doomed: usize,
+    back: GivenBack,
 }
 
 impl<S: Space + ?Sized> Returning<'_, '_, S> {
@@ -190,7 +199,7 @@ impl<S: Space + ?Sized> Returning<'_, '_, S> {
             if unsafe { slot.give_back() } {
                 self.lowest = Some(self.lowest.map_or(pos, |lowest| lowest.min(pos)));
             } else {
-                self.doomed += 1;
+                self.back.gone += 1;
                 // SAFETY: doomed, and still the caller's.
                 let taking = unsafe { self.part.finish_lent(slot, self.pin) };
                 self.part.settle(1, taking.bytes, self.pin);
@@ -198,7 +207,7 @@ impl<S: Space + ?Sized> Returning<'_, '_, S> {
             }
         }
         if let Some(lowest) = self.lowest.take() {
-            self.part.returned(lowest);
+            self.back.dispatch |= self.part.returned(lowest);
         }
     }
 }
@@ -317,7 +326,7 @@ impl<'a, S: Space + ?Sized> Part<'a, S> {
         self,
         chain: &mut Chain<S::Value>,
         pin: &S::Pin,
-    ) -> Result<usize, Stale> {
+    ) -> Result<GivenBack, Stale> {
         if weak(Control::LoweredBeforeReady) {
             // SAFETY: the caller's slots.
             if let Some(slot) = unsafe { chain.links() }.next() {
@@ -325,18 +334,19 @@ impl<'a, S: Space + ?Sized> Part<'a, S> {
                 self.lower_cursor(self.space.position_of(slot));
             }
         }
-        let mut returning = Returning { part: self, chain, pin, lowest: None, doomed: 0 };
+        let mut returning =
+            Returning { part: self, chain, pin, lowest: None, back: GivenBack::default() };
         returning.run();
-        let doomed = returning.doomed;
-        self.current().map(|()| doomed)
+        let back = returning.back;
+        self.current().map(|()| back)
     }
 
-    /// Messages from `lowest` on are ready again.
-    pub(crate) fn returned(self, lowest: Pos) {
+    /// Messages from `lowest` on are ready again; whether this ended an idle period.
+    pub(crate) fn returned(self, lowest: Pos) -> bool {
         if !weak(Control::LoweredBeforeReady) {
             self.lower_cursor(lowest);
         }
-        self.announce();
+        self.announce()
     }
 
     /// HELD -> LENT of the next attempt.
