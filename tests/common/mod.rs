@@ -22,6 +22,8 @@ macro_rules! scenarios {
             fn scenario<$kind: $crate::common::Kind>($variant: usize) $body
             for variant in 0..$crate::common::VARIANTS {
                 scenario::<$crate::common::RingKind>(variant);
+                // crossbeam-epoch does not pass Miri's Stacked Borrows: that run leaves it out.
+                #[cfg(not(inflight_ring_only))]
                 scenario::<$crate::common::SkipKind>(variant);
             }
         }
