@@ -109,6 +109,7 @@
 //! | `end`, `span`, `backlog` | O(1) | acquire | wait-free | no |
 //! | `close` | O(1) | AcqRel | wait-free | no |
 //! | `head` | the slide | AcqRel | lock-free | no |
+//! | `picture` | O(width), when it is shown | acquire | wait-free a step | no |
 //! | `pending`, `stalled` | O(*d*) in all, as it is iterated | acquire | wait-free a step | no |
 //!
 //! ## At
@@ -261,7 +262,7 @@ pub use error::{
 };
 pub use flow::Usage;
 pub use lease::{Iter, Lease, Message, Values};
-pub use look::{Look, Pending, Stage, Stalled};
+pub use look::{Look, Pending, Picture, Stage, Stalled};
 pub use ring::RingWindow;
 pub use shared::{
     Held, Iter as SharedIter, SharedLease, SharedLeaseIn, Shelf, Values as SharedValues,

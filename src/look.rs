@@ -3,7 +3,7 @@
 use core::ops::ControlFlow;
 
 use crate::assignment::Assignment;
-use crate::engine::Space;
+use crate::engine::{Elsewhere, Space};
 use crate::error::Stale;
 use crate::position::{Monotone, Pos};
 use crate::slot::{Phase, Place};
@@ -117,6 +117,30 @@ impl<R: WindowRef> Assignment<R> {
         }))
     }
 
+    /// A picture for people: the watermark, then one letter for each position from it on, at most
+    /// `width` of them, then how many more there are up to the end.
+    ///
+    /// `.` finished or sealed, `w` waiting, `l` lent, `h` held, `f` being put, `x` being finished,
+    /// `_` missing. In a window numbered by arrival a letter is a message.
+    ///
+    /// ```
+    /// use inflight::{RingWindow, Window};
+    ///
+    /// let window = RingWindow::<(), 16>::new();
+    /// let part = window.assign(100);
+    /// part.put_batch(&mut (100..110).map(|n| (n, ())))?;
+    /// let _lent = part.take(2)?;
+    /// let _held = part.take_shared(2)?;
+    /// part.remove(105)?;
+    /// assert_eq!(part.picture(8).to_string(), "100 |llhhw.ww| +2");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// O(width), when it is shown; each position is looked at then.
+    pub fn picture(&self, width: usize) -> Picture<'_, R> {
+        Picture { part: self, width }
+    }
+
     fn looks(&self, missing: bool) -> Result<Pending<'_, R>, Stale> {
         let part = self.part();
         let at = part.space.words().watermark.load();
@@ -173,6 +197,50 @@ impl<R: WindowRef> Iterator for Pending<'_, R> {
             None => part.dense_offset(pos),
         };
         Some(Look { offset, stage, since, deliveries })
+    }
+}
+
+/// A window as a line of letters: see [`Assignment::picture`].
+#[must_use]
+pub struct Picture<'a, R: WindowRef> {
+    part: &'a Assignment<R>,
+    width: usize,
+}
+
+impl<R: WindowRef> core::fmt::Display for Picture<'_, R> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        let part = self.part.part();
+        let pin = self.part.pin();
+        let at = part.space.words().watermark.load();
+        let (Ok(next), Ok((_, bound))) = (self.part.watermark(), part.view_closed()) else {
+            return f.write_str("stale");
+        };
+        let end = part.space.words().end(at).max(at);
+        let to = end.min(bound).min(at.saturating_add(self.width as u64));
+        write!(f, "{next} |")?;
+        for pos in at..to {
+            f.write_str(match part.at(pos, &pin) {
+                Err(Elsewhere::Passed | Elsewhere::Stale) => ".",
+                Err(Elsewhere::Nowhere) => "_",
+                Ok(place) => match look(&place, true).map(|(stage, ..)| stage) {
+                    None => ".",
+                    Some(Stage::Missing) => "_",
+                    Some(Stage::Filling) => "f",
+                    Some(Stage::Waiting) => "w",
+                    Some(Stage::Lent) => "l",
+                    Some(Stage::Held) => "h",
+                    Some(Stage::Finishing) => "x",
+                },
+            })?;
+        }
+        f.write_str("|")?;
+        if end > to { write!(f, " +{}", end - to) } else { Ok(()) }
+    }
+}
+
+impl<R: WindowRef> core::fmt::Debug for Picture<'_, R> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        core::fmt::Display::fmt(self, f)
     }
 }
 

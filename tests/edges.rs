@@ -316,3 +316,21 @@ scenarios! {
         assert!(lease.commit_only([0]).unwrap().dispatch);
     }
 }
+
+scenarios! {
+    fn a_picture_shows_every_stage<K>(variant) {
+        let window = K::window::<u64, 16>(variant, true);
+        let part = window.assign(7);
+        assert_eq!(part.picture(9).to_string(), "7 ||");
+        part.put_batch(&mut [(7, 0), (8, 0), (9, 0), (11, 0), (12, 0)].into_iter()).unwrap();
+        let lent = part.take(1).unwrap();
+        part.take_shared(1).unwrap().detach();
+        part.remove(11).unwrap();
+        assert_eq!(part.picture(9).to_string(), "7 |lhw_.w|");
+        assert_eq!(part.picture(2).to_string(), "7 |lh| +4");
+        assert_eq!(part.picture(0).to_string(), "7 || +6");
+        drop(lent);
+        window.assign(0);
+        assert_eq!(part.picture(9).to_string(), "stale");
+    }
+}
