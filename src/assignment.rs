@@ -354,7 +354,7 @@ impl<R: WindowRef> Assignment<R> {
     /// # Errors
     /// As [`Assignment::advance_to`].
     ///
-    /// O(capacity), in a [`SkipWindow`](crate::SkipWindow) O(span).
+    /// O(capacity), in a `SkipWindow` O(span).
     ///
     /// ```
     /// use inflight::{RingWindow, Window};
