@@ -93,6 +93,16 @@ pub enum Control {
     LowFirst,
     /// The idle mark of a dry take does not meet the puts.
     SignalRelaxed,
+    /// A put does not look at the floor before it publishes.
+    FloorIgnored,
+    /// A put raises the tail before its message is ready.
+    TailBeforeReady,
+    /// The tail is not raised to an offset that was said.
+    TailNotHelped,
+    /// The tail is raised without a look at the generation.
+    TailByMax,
+    /// Two puts number messages at once.
+    NoTurn,
     /// The mark of a frozen link is not looked at.
     FrozenIgnored,
     /// A block is linked in by a relaxed exchange.
@@ -163,6 +173,10 @@ impl Control {
         Self::CountNotReread,
         Self::LowFirst,
         Self::SignalRelaxed,
+        Self::TailBeforeReady,
+        Self::TailNotHelped,
+        Self::TailByMax,
+        Self::NoTurn,
     ];
 }
 
@@ -236,6 +250,7 @@ impl Branch {
         Self::WentIdle,
         Self::LookedAgain,
         Self::Dispatched,
+        Self::FloorDoomed,
     ];
 }
 

@@ -13,6 +13,7 @@
 
 use core::ops::ControlFlow;
 
+use crate::control::{Control, weak};
 use crate::engine::{Elsewhere, Part, Space};
 use crate::error::{AdvanceError, Next, PutErrorKind, Stale};
 use crate::position::{Monotone, Pos};
@@ -29,7 +30,9 @@ impl<'a, S: Space + ?Sized> Part<'a, S> {
     pub(super) fn raise_tail(self, to: Pos) -> Result<(), Stale> {
         loop {
             let tail = self.words().tail.load(Ordering::Acquire);
-            self.current()?;
+            if !weak(Control::TailByMax) {
+                self.current()?;
+            }
             if Pos::from(tail) >= to {
                 return Ok(());
             }
@@ -59,6 +62,9 @@ impl<'a, S: Space + ?Sized> Part<'a, S> {
         let own = self.generation.first as Word;
         let turn = &self.words().turn;
         let seen = turn.load(Ordering::Acquire);
+        if weak(Control::NoTurn) {
+            return true;
+        }
         seen != own && turn.compare_exchange(seen, own, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
@@ -103,7 +109,8 @@ impl<'a, S: Space + ?Sized> Part<'a, S> {
             };
             // Its put may not have raised the tail yet. When this offset has been said, no
             // later answer may lie below it, also not once the message is finished.
-            if let Some(at) = self.dense_position(offset) {
+            if let Some(at) = self.dense_position(offset).filter(|_| !weak(Control::TailNotHelped))
+            {
                 self.raise_tail(at)?;
             }
             self.current()?;

@@ -234,10 +234,13 @@ impl<'a: 'p, 'p, S: Space + ?Sized> Filled<'a, 'p, S> {
             hit(Branch::PutStale);
             return Err(self.withdraw(slot));
         }
+        if weak(Control::TailBeforeReady) && part.numbered() {
+            self.raise_tail();
+        }
         let mut late: Option<Pos> = None;
         let some_late = self.first < end;
         // Read after the meeting: a floor that does not see these slots is seen here.
-        let floor = part.floor(self.first);
+        let floor = if weak(Control::FloorIgnored) { 0 } else { part.floor(self.first) };
         loop {
             let given_up = floor > self.first && part.space.position_of(slot) < floor;
             // SAFETY: FILLING for this put alone (or doomed since), and `pin` keeps it alive.
@@ -266,11 +269,8 @@ impl<'a: 'p, 'p, S: Space + ?Sized> Filled<'a, 'p, S> {
             hit(Branch::LatePut);
             part.lower_cursor(lowest);
         }
-        if part.numbered() {
-            // After the messages are ready: see `numbered`. (In a generation that has ended,
-            // there is nothing more to raise.)
-            let tail = part.dense_position(self.offset).map_or(0, |at| at + 1);
-            let _ = part.raise_tail(tail);
+        if part.numbered() && !weak(Control::TailBeforeReady) {
+            self.raise_tail();
         }
         self.done.admitted += count - (self.done.passed - passed);
         self.done.dispatch |= part.announce();
@@ -283,6 +283,13 @@ impl<'a: 'p, 'p, S: Space + ?Sized> Filled<'a, 'p, S> {
             let error = PutErrorKind::Stale;
             BatchPutError { error, offset, value, so_far: self.done }
         })
+    }
+
+    /// Numbered by arrival, and after the messages are ready: see `numbered`. (In a generation
+    /// that has ended there is nothing to raise.)
+    fn raise_tail(&self) {
+        let tail = self.part.dense_position(self.offset).map_or(0, |at| at + 1);
+        let _ = self.part.raise_tail(tail);
     }
 
     /// Takes back a slot below the floor. What was published before is announced first, since the

@@ -3,10 +3,12 @@
 mod admission;
 mod assign;
 mod close;
+mod floor;
 mod harness;
 mod idle;
 mod jumps;
 mod meeting;
+mod numbered;
 mod order;
 mod revoke;
 mod rollback;
@@ -20,9 +22,11 @@ const FAMILIES: &[&[harness::Model]] = &[
     admission::MODELS,
     assign::MODELS,
     close::MODELS,
+    floor::MODELS,
     idle::MODELS,
     jumps::MODELS,
     meeting::MODELS,
+    numbered::MODELS,
     order::MODELS,
     revoke::MODELS,
     rollback::MODELS,
