@@ -2,7 +2,7 @@
 //! the laps of what is not there yet; the skip window, whose models are elsewhere, relies on the
 //! put to look at the floor.
 
-use inflight::{PutErrorKind, RemoveError, Window};
+use inflight::{PutErrorKind, RemoveError};
 
 use crate::harness::{Token, both, ended, models, put, ring, settled, slid};
 
