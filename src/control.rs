@@ -125,11 +125,33 @@ pub enum Control {
     ChunkByStore,
     /// A chunk is given back with a slot that is being filled.
     GivenBackFilling,
+    /// Enders of two batches do not meet.
+    BatchesDoNotMeet,
+    /// An ender raises its batch's offset before it has claimed its part.
+    BatchRaisedUnclaimed,
+    /// A slide does not look again at a batch whose offset it has read.
+    BatchReadOnce,
+    /// A batch's slot is passed by a plain store.
+    BatchPassedByStore,
+    /// An ender does not look at the lap of its batch's slot.
+    BatchLapIgnored,
+    /// An ender whose batch an assign took away raises its offset still.
+    BatchEvictedRaises,
+    /// Assign leaves the offsets of the slots as they are.
+    BatchOffsetsLeft,
+    /// A slide of an ended assignment passes batches of the next one.
+    BatchSlideStale,
+    /// A snapshot does not look at the generation after it has read the slots.
+    SnapshotNoSecondLook,
+    /// A snapshot calls what was never admitted below the end finished.
+    SnapshotTrustsEnd,
+    /// A snapshot calls finished what somebody is still finishing or storing.
+    SnapshotCountsBusy,
 }
 
 #[cfg(loom)]
 impl Control {
-    /// Every one, in order.
+    /// Those of the windows, in order. The models of batches and snapshots name theirs.
     pub const ALL: &[Self] = &[
         Self::MeetingRelaxed,
         Self::WatermarkStore,
@@ -228,11 +250,17 @@ pub enum Branch {
     FloorDoomed,
     /// A put found its message below the floor.
     PutBelowFloor,
+    /// A call passed a batch that another call had completed.
+    BatchHelped,
+    /// A slide found that its batch had been passed while it read the offset.
+    BatchPassedMeanwhile,
+    /// An ender found that an assign had taken its batch away.
+    BatchEvicted,
 }
 
 #[cfg(loom)]
 impl Branch {
-    /// Every one, in order.
+    /// Those of the windows, in order. The models of batches and snapshots name theirs.
     pub const ALL: &[Self] = &[
         Self::Sealed,
         Self::PutPassed,

@@ -154,6 +154,31 @@
 //! | `detach` | O(*n*), no access to the window | none | wait-free | no |
 //! | `into_values` | O(1) and the slide, each message | AcqRel | lock-free | no |
 //! | `touch` | O(*n*) | acquire, relaxed stores | wait-free | no |
+//!
+//! ## BatchWatermark
+//!
+//! Here *n* is the batches that are complete at the front and *N* the capacity.
+//!
+//! | method | cost | ordering | progress | allocates |
+//! |---|---|---|---|---|
+//! | `capacity` | O(1) | none | wait-free | no |
+//! | `assign`, `assign_owned` | O(*N*) | AcqRel | lock-free | no, `assign_owned` clones the `Arc` |
+//!
+//! ## BoxedBatchWatermark
+//!
+//! | method | cost | ordering | progress | allocates |
+//! |---|---|---|---|---|
+//! | `new` | O(*N*) | none | wait-free | once |
+//! | `capacity` | O(1) | none | wait-free | no |
+//! | `assign`, `assign_owned` | O(*N*) | AcqRel | lock-free | no, `assign_owned` clones the `Arc` |
+//!
+//! ## Batches
+//!
+//! | method | cost | ordering | progress | allocates |
+//! |---|---|---|---|---|
+//! | `begin`, `fail`, `retry` | O(1) | AcqRel | lock-free | no |
+//! | `end`, `skip` | O(1), O(*n*) when it completes a batch | AcqRel | lock-free | no |
+//! | `watermark`, `head` | O(1) | acquire | wait-free | no |
 #![no_std]
 // The word is 32 or 64 bits wide: a conversion that is useless here is needed there.
 #![allow(clippy::useless_conversion, clippy::unnecessary_cast)]
@@ -167,6 +192,7 @@ extern crate std;
 #[cfg(all(feature = "std", not(loom), not(inflight_word32)))]
 mod adapter;
 mod assignment;
+mod batch;
 mod control;
 mod engine;
 mod error;
@@ -256,6 +282,9 @@ pub mod consumer {
 }
 
 pub use assignment::{Assignment, At};
+#[cfg(feature = "alloc")]
+pub use batch::BoxedBatchWatermark;
+pub use batch::{Batch, BatchError, BatchId, BatchRef, BatchWatermark, Batches, BeginError};
 pub use error::{
     AdvanceError, BatchPut, BatchPutError, BatchRemove, Floor, Next, Put, PutError, PutErrorKind,
     RemoveError, Report, RevokeError, SkipReason, Stale, TakeError,

@@ -50,8 +50,18 @@ pub(crate) fn distance(from: Pos, to: Pos) -> i64 {
 pub(crate) trait Monotone {
     /// The position, never one that was passed before an earlier load.
     fn load(&self) -> Pos;
+    /// Raises the position to at least `to` while `still` allows it; asked after each look at the
+    /// position, before the exchange from exactly what was seen. Where it then is, and whether
+    /// this call moved it; or where it was when `still` said no.
+    fn raise_while(&self, to: Pos, still: impl FnMut() -> bool) -> Result<(Pos, bool), Pos>;
+
     /// Raises the position to at least `to` and returns where it then is.
-    fn raise(&self, to: Pos) -> Pos;
+    #[inline(always)]
+    fn raise(&self, to: Pos) -> Pos {
+        match self.raise_while(to, || true) {
+            Ok((at, _)) | Err(at) => at,
+        }
+    }
 }
 
 /// The watermark on this target.
@@ -83,18 +93,21 @@ impl Monotone for Whole {
     }
 
     #[inline(always)]
-    fn raise(&self, to: Pos) -> Pos {
+    fn raise_while(&self, to: Pos, mut still: impl FnMut() -> bool) -> Result<(Pos, bool), Pos> {
         if weak(Control::WatermarkStore) {
             self.0.store(to as Word, Ordering::Release);
-            return to;
+            return Ok((to, true));
         }
         let mut seen = self.0.load(Ordering::Acquire);
         loop {
             if Pos::from(seen) >= to {
-                return Pos::from(seen);
+                return Ok((Pos::from(seen), false));
+            }
+            if !still() {
+                return Err(Pos::from(seen));
             }
             match self.0.compare_exchange(seen, to as Word, Ordering::AcqRel, Ordering::Acquire) {
-                Ok(_) => return to,
+                Ok(_) => return Ok((to, true)),
                 Err(other) => {
                     hit(Branch::WatermarkLost);
                     seen = other;
@@ -175,12 +188,16 @@ impl<const BITS: u32> Monotone for Halves<BITS> {
     }
 
     #[inline]
-    fn raise(&self, to: Pos) -> Pos {
+    fn raise_while(&self, to: Pos, mut still: impl FnMut() -> bool) -> Result<(Pos, bool), Pos> {
+        let mut has_moved = false;
         loop {
             let (count, low) = self.pair();
             let at = Self::decode(count, low);
             if at >= to {
-                return at;
+                return Ok((at, has_moved));
+            }
+            if !still() {
+                return Err(at);
             }
             // By at most half the range in one move, so that the count goes up one by one.
             let next = to.min(at + Self::HALF);
@@ -208,6 +225,7 @@ impl<const BITS: u32> Monotone for Halves<BITS> {
                 hit(Branch::WatermarkLost);
                 continue;
             }
+            has_moved = true;
             if behind && weak(Control::RepairAfterMove) {
                 self.count.store(half as Word, Ordering::Release);
             }

@@ -5,7 +5,16 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-const TYPES: [&str; 5] = ["Window", "Assignment", "At", "Lease", "SharedLease"];
+const TYPES: [&str; 8] = [
+    "Window",
+    "Assignment",
+    "At",
+    "Lease",
+    "SharedLease",
+    "BatchWatermark",
+    "BoxedBatchWatermark",
+    "Batches",
+];
 
 type Methods = BTreeSet<(String, String)>;
 
