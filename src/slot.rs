@@ -256,8 +256,9 @@ struct Payload<T> {
     value: MaybeUninit<T>,
 }
 
-/// The tick that means: not stamped.
-const NEVER: Word = Word::MAX;
+/// The word that means: not stamped. Ticks are kept inverted, so that it is zero: a window that
+/// begins with nothing but zeros needs no image in flash.
+const NEVER: Word = 0;
 
 // SAFETY: a slot hands its value from thread to thread (so `T: Send`), always to one party at a
 // time; `&T` leaves it only through a lending lease, which is itself `Sync` only if `T` is.
@@ -406,8 +407,8 @@ impl<T> Slot<T> {
         let tick = match now {
             None => NEVER,
             // The tick that would read as "not stamped" counts as the one after it.
-            Some(now) => match now as Word {
-                NEVER => 0,
+            Some(now) => match !(now as Word) {
+                NEVER => !0,
                 tick => tick,
             },
         };
@@ -419,7 +420,7 @@ impl<T> Slot<T> {
     pub(crate) fn since(&self) -> Option<Word> {
         match self.since.load(Ordering::Relaxed) {
             NEVER => None,
-            tick => Some(tick),
+            tick => Some(!tick),
         }
     }
 

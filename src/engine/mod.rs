@@ -111,7 +111,8 @@ impl Words {
                     AtomicWord::new(0),
                 ],
                 flow: Flow::new(),
-                signal: Padded(AtomicWord::new(IDLE)),
+                // Idle from the first assignment on.
+                signal: Padded(AtomicWord::new(0)),
             }
         }
     }
