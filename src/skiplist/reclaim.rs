@@ -9,13 +9,38 @@ pub use stand_in::*;
 #[cfg(not(loom))]
 mod epoch {
     use alloc::boxed::Box;
+    use core::cell::Cell;
 
     use crossbeam_epoch::Guard;
     #[cfg(not(feature = "std"))]
     use crossbeam_epoch::{Collector, LocalHandle};
 
+    /// By itself the collector frees at most 512 objects at every 128th pin of a thread: more than
+    /// this for each pin would pile up without bound.
+    const FREED_BY_ITSELF: u32 = 4;
+
     /// What was in the list when this was made stays alive until it is dropped.
-    pub struct Pin(Guard);
+    pub struct Pin {
+        guard: Guard,
+        /// How many objects were retired by it.
+        retired: Cell<u32>,
+    }
+
+    impl From<Guard> for Pin {
+        #[inline(always)]
+        fn from(guard: Guard) -> Self {
+            Self { guard, retired: Cell::new(0) }
+        }
+    }
+
+    impl Drop for Pin {
+        #[inline(always)]
+        fn drop(&mut self) {
+            if self.retired.get() > FREED_BY_ITSELF {
+                self.guard.flush();
+            }
+        }
+    }
 
     impl Pin {
         /// Frees `target` when every pin of now is gone.
@@ -24,9 +49,10 @@ mod epoch {
         /// `target` came from a box, no new pin can reach it, it is retired once, and it holds no
         /// message any more.
         pub(crate) unsafe fn retire<T>(&self, target: *mut T) {
+            self.retired.set(self.retired.get().saturating_add(1));
             // SAFETY: promised by the caller. Without messages, freeing it on another thread, or
             // after the end of the messages' lifetime, touches none.
-            unsafe { self.0.defer_unchecked(move || drop(Box::from_raw(target))) };
+            unsafe { self.guard.defer_unchecked(move || drop(Box::from_raw(target))) };
         }
     }
 
@@ -47,7 +73,7 @@ mod epoch {
 
         #[inline(always)]
         pub(crate) fn pin(&self) -> Pin {
-            Pin(crossbeam_epoch::pin())
+            crossbeam_epoch::pin().into()
         }
 
         pub(crate) fn register(&self) -> Member {
@@ -59,7 +85,7 @@ mod epoch {
     impl Member {
         #[inline(always)]
         pub(crate) fn pin(&self) -> Pin {
-            Pin(crossbeam_epoch::pin())
+            crossbeam_epoch::pin().into()
         }
     }
 
@@ -102,7 +128,7 @@ mod epoch {
         /// Registers for this one call: an allocation of some 2 KB, and a place in the list that
         /// every collection walks. A member pins for nothing.
         pub(crate) fn pin(&self) -> Pin {
-            Pin(self.collector().register().pin())
+            self.collector().register().pin().into()
         }
 
         pub(crate) fn register(&self) -> Member {
@@ -114,7 +140,7 @@ mod epoch {
     impl Member {
         #[inline(always)]
         pub(crate) fn pin(&self) -> Pin {
-            Pin(self.0.pin())
+            self.0.pin().into()
         }
     }
 
