@@ -110,6 +110,9 @@
 //! | `close` | O(1) | AcqRel | wait-free | no |
 //! | `head` | the slide | AcqRel | lock-free | no |
 //! | `picture` | O(width), when it is shown | acquire | wait-free a step | no |
+//! | `snapshot` | O(*d*), O(*N*) in a ring | AcqRel | lock-free | no |
+//! | `finished` | O(*d*) in all, as it is iterated | acquire | wait-free a step | no |
+//! | `restore` | O(1) for each finished offset within reach | AcqRel | lock-free | no |
 //! | `pending`, `stalled` | O(*d*) in all, as it is iterated | acquire | wait-free a step | no |
 //!
 //! ## At
@@ -154,6 +157,16 @@
 //! | `detach` | O(*n*), no access to the window | none | wait-free | no |
 //! | `into_values` | O(1) and the slide, each message | AcqRel | lock-free | no |
 //! | `touch` | O(*n*) | acquire, relaxed stores | wait-free | no |
+//!
+//! ## Snapshot
+//!
+//! Here *n* is the bytes of the snapshot.
+//!
+//! | method | cost | ordering | progress | allocates |
+//! |---|---|---|---|---|
+//! | `parse`, `is_finished` | O(*n*) | none | wait-free | no |
+//! | `watermark`, `exact_up_to`, `bytes_in_text` | O(1) | none | wait-free | no |
+//! | `finished`, `filter` | O(*n*) in all, as they are used | none | wait-free | no |
 //!
 //! ## BatchWatermark
 //!
@@ -205,6 +218,7 @@ mod shared;
 #[cfg(all(feature = "alloc", target_has_atomic = "ptr"))]
 mod skiplist;
 mod slot;
+mod snapshot;
 mod sync;
 mod window;
 
@@ -298,6 +312,7 @@ pub use shared::{
 };
 #[cfg(all(feature = "alloc", target_has_atomic = "ptr"))]
 pub use skiplist::{Participant, SkipWindow};
+pub use snapshot::{Filter, Finished, Restored, Snapshot, SnapshotError, Taken};
 pub use window::{Drain, Value, Window, WindowRef};
 
 /// For the models: controls, branch counters, parts of the core by themselves.

@@ -695,6 +695,12 @@ impl<T> Slot<T> {
         }
     }
 
+    /// EMPTY of `lap` or before -> EMPTY of the next lap: the offset was finished elsewhere. False
+    /// when it is in use, or sealed or finished already.
+    pub(crate) fn seal(&self, lap: Lap) -> bool {
+        !self.state().lap().is_after(lap) && self.raise(lap.next())
+    }
+
     /// Assign's transitions: READY and HELD are finished here (the message is returned), FILLING
     /// and LENT are doomed, EMPTY is raised to `lap`, FINISHING is left to its owner.
     pub(crate) fn evict(&self, lap: Lap) -> Eviction<T> {

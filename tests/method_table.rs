@@ -5,12 +5,13 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-const TYPES: [&str; 8] = [
+const TYPES: [&str; 9] = [
     "Window",
     "Assignment",
     "At",
     "Lease",
     "SharedLease",
+    "Snapshot",
     "BatchWatermark",
     "BoxedBatchWatermark",
     "Batches",

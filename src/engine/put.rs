@@ -4,7 +4,7 @@ use crate::control::{Branch, Control, hit, weak};
 use crate::engine::{Ended, Part, Space};
 use crate::error::{BatchPut, BatchPutError, Put, PutError, PutErrorKind, Stale};
 use crate::flow::{CHUNK_BYTES, CHUNK_MESSAGES, MESSAGE_BYTES};
-use crate::position::{Pos, raise};
+use crate::position::{Pos, distance, raise};
 use crate::slot::{Chain, Place, Slot, Taken};
 use crate::sync::{Ordering, Word};
 
@@ -140,9 +140,26 @@ impl<'a: 'p, 'p, S: Space + ?Sized> Filled<'a, 'p, S> {
         if weak(Control::EndBeforeFilling) {
             raise(&part.words().end, pos + 1, watermark);
         }
-        let place = part.space.open(pos, self.pin).map_err(|taken| refuse(kind(taken)))?;
-        place.slot.fill(place.lap).map_err(|taken| refuse(kind(taken)))?;
+        let refused = |taken| refuse(self.refused(taken, pos));
+        let place = part.space.open(pos, self.pin).map_err(refused)?;
+        place.slot.fill(place.lap).map_err(refused)?;
         Ok((place, bytes))
+    }
+
+    /// What a put is answered for a slot that does not take it.
+    ///
+    /// Finished, and at the end or beyond: a restored snapshot said so. Then the put says that it
+    /// has come to here, as if it had been admitted and finished.
+    #[cold]
+    fn refused(&self, taken: Taken, pos: Pos) -> PutErrorKind {
+        let words = self.part.words();
+        if taken == Taken::Passed && distance(words.end(pos), pos) >= 0 && !self.part.numbered() {
+            // Within reach, so by maximum as in `publish`.
+            raise(&words.end, pos + 1, pos);
+            words.flow.finish(0, 0);
+            self.part.space.slide(self.pin);
+        }
+        kind(taken)
     }
 
     /// Where `offset` goes.
