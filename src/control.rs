@@ -103,6 +103,20 @@ pub enum Control {
     TailByMax,
     /// Two puts number messages at once.
     NoTurn,
+    /// A waiter does not look again when it has armed its seat.
+    ArmedUnseen,
+    /// A seat is armed by a relaxed read-modify-write.
+    ArmRelaxed,
+    /// Close and assign look at the seats without meeting those who arm.
+    WakeAllUnmet,
+    /// A waiter for room does not meet the finishers.
+    RoomUnmet,
+    /// Whoever wakes does not make the seat busy.
+    ClaimWakerWithoutCas,
+    /// A waiter frees its seat although somebody takes the waker out.
+    StandIgnoresBusy,
+    /// The last finisher of a closed window does not wake the takers.
+    OverUnsaid,
     /// The mark of a frozen link is not looked at.
     FrozenIgnored,
     /// A block is linked in by a relaxed exchange.
@@ -199,6 +213,13 @@ impl Control {
         Self::TailNotHelped,
         Self::TailByMax,
         Self::NoTurn,
+        Self::ArmedUnseen,
+        Self::ArmRelaxed,
+        Self::WakeAllUnmet,
+        Self::RoomUnmet,
+        Self::ClaimWakerWithoutCas,
+        Self::StandIgnoresBusy,
+        Self::OverUnsaid,
     ];
 }
 
@@ -238,6 +259,10 @@ pub enum Branch {
     LookedAgain,
     /// Somebody claimed the idle mark.
     Dispatched,
+    /// A waiter left its seat while somebody took the waker out.
+    LeftWhileClaimed,
+    /// A waiter came with another waker while somebody took the old one out.
+    ArmedWhileClaimed,
     /// A put found the gap that it belongs in frozen.
     GapFrozen,
     /// A party was the last to leave a block.
@@ -279,6 +304,8 @@ impl Branch {
         Self::LookedAgain,
         Self::Dispatched,
         Self::FloorDoomed,
+        Self::LeftWhileClaimed,
+        Self::ArmedWhileClaimed,
     ];
 }
 

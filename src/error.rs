@@ -290,6 +290,39 @@ impl fmt::Display for TakeError {
 
 impl Error for TakeError {}
 
+/// Why waiting gave nothing.
+#[cfg(feature = "async")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum WaitError {
+    /// The assignment has ended.
+    Stale,
+    /// The window is closed: for a putter at once, for a taker when nothing is left unfinished.
+    Closed,
+    /// Eight wait on this window already.
+    WaitersFull,
+    /// None was asked for.
+    Nothing,
+    /// The time is up (blocking calls with a limit).
+    TimedOut,
+}
+
+#[cfg(feature = "async")]
+impl fmt::Display for WaitError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Stale => "the assignment has ended",
+            Self::Closed => "the window is closed",
+            Self::WaitersFull => "eight wait on this window already",
+            Self::Nothing => "no message was asked for",
+            Self::TimedOut => "the time is up",
+        })
+    }
+}
+
+#[cfg(feature = "async")]
+impl Error for WaitError {}
+
 /// Why an offset was not removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]

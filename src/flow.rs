@@ -138,6 +138,13 @@ impl Flow {
         fits(sum.since(self.admitted.floor.load())) || fits(sum.since(self.refresh_floor()))
     }
 
+    /// Is at most half of that in flight?
+    #[cfg(feature = "async")]
+    pub(crate) fn is_low(&self) -> bool {
+        let usage = self.usage();
+        usage.count <= MOST_MESSAGES / 2 && usage.bytes <= MOST_BYTES / 2
+    }
+
     #[cold]
     fn refresh_floor(&self) -> Sum {
         let finished = self.finished.load();

@@ -48,6 +48,7 @@
 //! |---|---|
 //! | `std` (default) | the consumer: threads, clocks, files; brings `alloc` |
 //! | `alloc` | owned assignments, shared leases of any size, `SkipWindow` |
+//! | `async` | waiting for messages and for room, by any executor and without an allocator; with `std` also blocking |
 //! | `portable-atomic` | atomics by that crate, for targets without compare-exchange |
 //! | `critical-section` | those by the critical section that your target's crate provides |
 //!
@@ -108,6 +109,10 @@
 //! | `skip` | O(1) and the slide | AcqRel | lock-free | no |
 //! | `end`, `span`, `backlog` | O(1) | acquire | wait-free | no |
 //! | `close` | O(1) | AcqRel | wait-free | no |
+//! | `take_async`, `take_shared_async`, `take_shared_in_async` | a poll: two takes | AcqRel | a poll: lock-free | as the take |
+//! | `space_async`, `space_for_async` | a poll: the slide | AcqRel | a poll: lock-free | no |
+//! | `take_blocking`, `take_timeout` | a poll each time it is woken | AcqRel | waits | once, its waker |
+//! | `space_blocking`, `space_timeout`, `space_for_blocking`, `space_for_timeout` | a poll each time it is woken | AcqRel | waits | once, its waker |
 //! | `head` | the slide | AcqRel | lock-free | no |
 //! | `picture` | O(width), when it is shown | acquire | wait-free a step | no |
 //! | `snapshot` | O(*d*), O(*N*) in a ring | AcqRel | lock-free | no |
@@ -220,6 +225,8 @@ mod skiplist;
 mod slot;
 mod snapshot;
 mod sync;
+#[cfg(feature = "async")]
+mod waiting;
 mod window;
 
 /// The README's example runs with the others.
@@ -299,6 +306,8 @@ pub use assignment::{Assignment, At};
 #[cfg(feature = "alloc")]
 pub use batch::BoxedBatchWatermark;
 pub use batch::{Batch, BatchError, BatchId, BatchRef, BatchWatermark, Batches, BeginError};
+#[cfg(feature = "async")]
+pub use error::WaitError;
 pub use error::{
     AdvanceError, BatchPut, BatchPutError, BatchRemove, Floor, Next, Put, PutError, PutErrorKind,
     RemoveError, Report, RevokeError, SkipReason, Stale, TakeError,
@@ -313,6 +322,8 @@ pub use shared::{
 #[cfg(all(feature = "alloc", target_has_atomic = "ptr"))]
 pub use skiplist::{Participant, SkipWindow};
 pub use snapshot::{Filter, Finished, Restored, Snapshot, SnapshotError, Taken};
+#[cfg(feature = "async")]
+pub use waiting::{SpaceFuture, TakeFuture, TakeSharedFuture};
 pub use window::{Drain, Value, Window, WindowRef};
 
 /// For the models: controls, branch counters, parts of the core by themselves.

@@ -482,6 +482,17 @@ impl<T> Slot<T> {
         here(self.state()).then_some(offset)
     }
 
+    /// Would a put of `lap` find this slot still used by an earlier one?
+    #[cfg(feature = "async")]
+    pub(crate) fn is_busy(&self, lap: Lap) -> bool {
+        let state = self.state();
+        match state.phase() {
+            Phase::Empty => false,
+            Phase::Doomed => true,
+            _ => lap.is_after(state.lap()),
+        }
+    }
+
     /// What a put of `lap` would be answered by a slot that does not take it.
     pub(crate) fn fill_would(&self, lap: Lap) -> Taken {
         let state = self.state();

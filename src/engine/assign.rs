@@ -8,6 +8,8 @@ use crate::error::Stale;
 use crate::position::{Monotone, Pos, distance, expand, raise};
 use crate::slot::{Eviction, Phase, Taking};
 use crate::sync::{Ordering, Word};
+#[cfg(feature = "async")]
+use crate::waiting::ROOM;
 
 /// Begins a generation at offset `start`; every older one is over when this returns.
 ///
@@ -59,6 +61,9 @@ pub(crate) fn assign<S: Space + ?Sized>(space: &S, start: u64, pin: &S::Pin) -> 
             break first;
         }
     };
+    // Those of older assignments learn that those have ended.
+    #[cfg(feature = "async")]
+    words.waiters.wake_all();
     space.begin(first, pin);
     if !weak(Control::AdmittedRelaxed) {
         words.flow.meet_admitted();
@@ -99,6 +104,9 @@ pub(super) fn sweep_out<S: Space + ?Sized>(
     space.sweep(to, pin, |slot, lap| match slot.evict(lap) {
         Eviction::Message(offset, Taking { value, bytes, .. }) => {
             space.words().flow.finish(1, u64::from(bytes));
+            // A later assignment may wait for this slot; the drop may be slow.
+            #[cfg(feature = "async")]
+            space.words().waiters.wake_any(ROOM);
             let rest = Rest(space, to, pin);
             dropped(offset, value);
             core::mem::forget(rest);
@@ -112,6 +120,8 @@ pub(super) fn sweep_out<S: Space + ?Sized>(
     });
     space.words().flow.finish(0, 0);
     move_watermark(space, space.words().watermark.load(), to);
+    #[cfg(feature = "async")]
+    space.words().waiters.wake_all();
 }
 
 impl<S: Space + ?Sized> Part<'_, S> {
@@ -124,11 +134,14 @@ impl<S: Space + ?Sized> Part<'_, S> {
             Ordering::AcqRel,
             Ordering::Acquire,
         );
-        match closed {
-            Ok(_) => Ok(true),
-            Err(seen) if seen == first | CLOSED => Ok(false),
-            Err(_) => Err(Stale),
-        }
+        let open = match closed {
+            Ok(_) => true,
+            Err(seen) if seen == first | CLOSED => false,
+            Err(_) => return Err(Stale),
+        };
+        #[cfg(feature = "async")]
+        self.words().waiters.wake_all();
+        Ok(open)
     }
 
     /// Closed, and nothing unfinished: nothing will ever be ready again.

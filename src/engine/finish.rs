@@ -18,6 +18,8 @@ impl<'a, S: Space + ?Sized> Part<'a, S> {
         }
         self.words().flow.finish(count, u64::from(bytes));
         self.space.slide(pin);
+        #[cfg(feature = "async")]
+        self.wake_finished();
     }
 
     /// Finishes one offset by number. The watermark after the slide.
@@ -73,6 +75,8 @@ impl<'a, S: Space + ?Sized> Part<'a, S> {
         self.raise_end(next)?;
         self.words().flow.finish(0, 0);
         let watermark = self.space.slide(pin);
+        #[cfg(feature = "async")]
+        self.wake_finished();
         self.next(watermark, pin).map_err(|Stale| AdvanceError::Stale)
     }
 
@@ -208,7 +212,10 @@ impl<'a, 'p, S: Space + ?Sized> Finishing<'a, 'p, S> {
     fn count_out(&mut self) -> Pos {
         self.part.words().flow.finish(self.count, self.bytes);
         (self.count, self.bytes) = (0, 0);
-        self.part.space.slide(self.pin)
+        let watermark = self.part.space.slide(self.pin);
+        #[cfg(feature = "async")]
+        self.part.wake_finished();
+        watermark
     }
 }
 

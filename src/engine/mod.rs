@@ -29,6 +29,8 @@ use crate::flow::Flow;
 use crate::position::{Mark, Monotone, Pos, Watermark, distance, expand, raise};
 use crate::slot::{Lap, Place, Slot, Taken, Taking};
 use crate::sync::{AtomicWord, NARROW, Ordering, Padded, Word, const_unless_loom};
+#[cfg(feature = "async")]
+use crate::waiting::{MESSAGES, Waiters};
 
 /// The bit of the generation word that says closed; first positions are even.
 const CLOSED: Word = 1;
@@ -84,6 +86,8 @@ pub struct Words {
     skipped: [AtomicWord; SkipReason::COUNT],
     pub(crate) flow: Flow,
     signal: Padded<AtomicWord>,
+    #[cfg(feature = "async")]
+    pub(crate) waiters: Padded<Waiters>,
 }
 
 impl Words {
@@ -113,6 +117,8 @@ impl Words {
                 flow: Flow::new(),
                 // Idle from the first assignment on.
                 signal: Padded(AtomicWord::new(0)),
+                #[cfg(feature = "async")]
+                waiters: Padded(Waiters::new()),
             }
         }
     }
@@ -331,20 +337,20 @@ impl<S: ?Sized> Clone for Part<'_, S> {
 impl<S: ?Sized> Copy for Part<'_, S> {}
 
 /// Why a generation takes no more puts.
-enum Ended {
+pub(crate) enum Ended {
     Stale,
     Closed,
 }
 
 impl<'a, S: Space + ?Sized> Part<'a, S> {
     #[inline(always)]
-    fn words(self) -> &'a Words {
+    pub(crate) fn words(self) -> &'a Words {
         self.space.words()
     }
 
     /// Is this generation still in force, and open?
     #[inline(always)]
-    fn open(self) -> Result<(), Ended> {
+    pub(crate) fn open(self) -> Result<(), Ended> {
         let word = self.words().generation.word.load(Ordering::Acquire);
         match word.wrapping_sub(self.generation.first as Word) {
             0 => Ok(()),
@@ -364,7 +370,7 @@ impl<'a, S: Space + ?Sized> Part<'a, S> {
 
     /// The watermark, and the bound of what this call may touch; both read before the generation.
     #[inline(always)]
-    fn view(self) -> Result<(Pos, Pos), Ended> {
+    pub(crate) fn view(self) -> Result<(Pos, Pos), Ended> {
         if weak(Control::GenerationFirst) {
             self.open()?;
         }
@@ -487,6 +493,8 @@ impl<'a, S: Space + ?Sized> Part<'a, S> {
         if taking.doomed {
             // SAFETY: promised by the caller.
             unsafe { self.space.released(slot, pin) };
+            #[cfg(feature = "async")]
+            self.wake_released();
         } else {
             self.space.vacated(slot, pin);
         }
@@ -522,6 +530,8 @@ impl<'a, S: Space + ?Sized> Part<'a, S> {
         if was_idle {
             hit(Branch::Dispatched);
         }
+        #[cfg(feature = "async")]
+        self.words().waiters.wake_any(MESSAGES);
         was_idle
     }
 

@@ -198,6 +198,8 @@ impl<'a, S: Space + ?Sized> Part<'a, S> {
         self.raise_tail_to(next)?;
         self.words().flow.finish(0, 0);
         self.space.slide(pin);
+        #[cfg(feature = "async")]
+        self.wake_finished();
         self.numbered_next(pin).map_err(|Stale| AdvanceError::Stale)
     }
 

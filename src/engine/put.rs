@@ -322,6 +322,8 @@ impl<'a: 'p, 'p, S: Space + ?Sized> Filled<'a, 'p, S> {
         // SAFETY: FILLING for this put alone (or doomed since), and `pin` keeps it alive.
         let taking = unsafe { slot.unfill(slot.state().lap()) };
         self.part.settle(1, taking.bytes, self.pin);
+        #[cfg(feature = "async")]
+        self.part.wake_released();
         self.given_up = Some(taking.value);
     }
 
@@ -334,6 +336,8 @@ impl<'a: 'p, 'p, S: Space + ?Sized> Filled<'a, 'p, S> {
             // SAFETY: as above.
             let taking = unsafe { slot.unfill(lap) };
             self.part.settle(1, taking.bytes, self.pin);
+            #[cfg(feature = "async")]
+            self.part.wake_released();
             // SAFETY: as above.
             match unsafe { self.chain.pop() } {
                 Some(next) => slot = next,

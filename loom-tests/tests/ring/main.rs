@@ -14,6 +14,7 @@ mod revoke;
 mod rollback;
 mod seal;
 mod stragglers;
+mod waiting;
 mod wide;
 
 use inflight::model::{Branch, Control};
@@ -32,6 +33,7 @@ const FAMILIES: &[&[harness::Model]] = &[
     rollback::MODELS,
     seal::MODELS,
     stragglers::MODELS,
+    waiting::MODELS,
     wide::MODELS,
 ];
 
