@@ -161,6 +161,10 @@ pub enum Control {
     SnapshotTrustsEnd,
     /// A snapshot calls finished what somebody is still finishing or storing.
     SnapshotCountsBusy,
+    /// A passed block is freed although leases of an ended assignment have slots of it.
+    OrphanFreed,
+    /// A call that puts an orphan back does not look again at whether it was released meanwhile.
+    OrphanForgotten,
 }
 
 #[cfg(loom)]
@@ -220,6 +224,23 @@ impl Control {
         Self::ClaimWakerWithoutCas,
         Self::StandIgnoresBusy,
         Self::OverUnsaid,
+    ];
+
+    /// Every one of the skip list, in order.
+    pub const SKIP: &[Self] = &[
+        Self::FrozenIgnored,
+        Self::LinkRelaxed,
+        Self::NoLastReference,
+        Self::ThroughPassed,
+        Self::EntryAfterReference,
+        Self::UpperNotFrozen,
+        Self::FrontBeforeWatermark,
+        Self::FreezeEarly,
+        Self::ChunkForgetsSeal,
+        Self::ChunkByStore,
+        Self::GivenBackFilling,
+        Self::OrphanFreed,
+        Self::OrphanForgotten,
     ];
 }
 
@@ -307,6 +328,10 @@ impl Branch {
         Self::LeftWhileClaimed,
         Self::ArmedWhileClaimed,
     ];
+
+    /// Every one of the skip list, in order.
+    pub const SKIP: &[Self] =
+        &[Self::GapFrozen, Self::LastReference, Self::Orphaned, Self::ChunkGivenBack];
 }
 
 #[cfg(not(loom))]

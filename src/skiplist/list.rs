@@ -235,16 +235,16 @@ impl<T> List<T> {
         };
         loop {
             let Some(before) = self.at_or_below(key(pos), from, pin) else {
-                let empty = self.front.load();
-                if empty.target().is_null() && self.front.exchange(empty, Linked::to(new)) {
-                    break;
+                let first = self.front.load();
+                match self.get(first, pin) {
+                    None if self.front.exchange(first, Linked::to(new)) => break,
+                    Some(first) if first.key() > key(pos) => {
+                        // Below the first block: passed.
+                        give_up();
+                        return Err(Taken::Passed);
+                    }
+                    _ => continue,
                 }
-                if !empty.target().is_null() {
-                    // Below the first block: passed.
-                    give_up();
-                    return Err(Taken::Passed);
-                }
-                continue;
             };
             if before.key() == key(pos) {
                 give_up();
@@ -320,10 +320,12 @@ impl<T> List<T> {
                 }
                 let beyond = block.tower[level].load();
                 if beyond.is_frozen() {
-                    // Being popped, with everything before it: help, then begin again.
+                    // Being popped, with everything before it: help, then begin again. Not when
+                    // others have done it meanwhile: what is first then has not been passed.
                     let first = head.load();
                     // SAFETY: as above.
-                    if let Some(first) = unsafe { Self::alive(first.target(), pin) } {
+                    let first = unsafe { Self::alive(first.target(), pin) };
+                    if let Some(first) = first.filter(|first| first.key() <= block.key()) {
                         self.pop_front(level, first);
                     }
                     continue 'head;
@@ -375,10 +377,12 @@ impl<T> List<T> {
 
     /// Retires a block that nothing shows any more, or keeps it while leases have slots of it.
     fn bury(&self, block: &Block<T>, pin: &Pin) {
-        if block.doomed.load(Ordering::Acquire) > 0 {
+        if block.doomed.load(Ordering::Acquire) > 0 && !weak(Control::OrphanFreed) {
             hit(Branch::Orphaned);
             self.adopt(block);
-            self.trim(pin);
+            if !weak(Control::OrphanForgotten) {
+                self.trim(pin);
+            }
         } else {
             let block: *const Block<T> = block;
             // SAFETY: the last reference is gone, nothing shows it, and its messages are out.
@@ -405,20 +409,36 @@ impl<T> List<T> {
             again = false;
             let mut at = self.orphans.swap(Linked::to(ptr::null())).target();
             while !at.is_null() {
-                // SAFETY: the swap made the whole list this call's.
-                let orphan = unsafe { Box::from_raw(at) };
+                // SAFETY: the swap made the whole list this call's; the node is retired once, and
+                // not freed before: its address must not come back while somebody is in `adopt`.
+                let orphan = unsafe {
+                    pin.retire(at);
+                    &*at
+                };
                 at = orphan.next;
                 // SAFETY: an orphan is alive until it is retired here.
                 let block = unsafe { &*orphan.block };
                 if block.doomed.load(Ordering::Acquire) > 0 {
                     self.adopt(block);
                     // Released since it was looked at, by one that found no orphans: once more.
-                    again |= block.doomed.load(Ordering::Acquire) == 0;
+                    again |= block.doomed.load(Ordering::Acquire) == 0
+                        && !weak(Control::OrphanForgotten);
                 } else {
                     // SAFETY: as in `bury`; only one list has it.
                     unsafe { pin.retire(orphan.block.cast_mut()) };
                 }
             }
+        }
+    }
+
+    /// Shows every orphan, while no call is running.
+    pub(crate) fn orphaned(&self, mut visit: impl FnMut(&Block<T>)) {
+        let mut at = self.orphans.load().target();
+        // SAFETY: no call is running, so nobody frees an orphan.
+        while let Some(orphan) = unsafe { at.as_ref() } {
+            // SAFETY: as above.
+            visit(unsafe { &*orphan.block });
+            at = orphan.next;
         }
     }
 
@@ -447,6 +467,39 @@ impl<T> List<T> {
         };
         if moved {
             self.leave(block, pin);
+        }
+    }
+
+    /// With no call running: every shortcut shows a block of the list, each level has all that
+    /// belong to it, and no orphan waits for nothing.
+    #[cfg(loom)]
+    pub(crate) fn check_shortcuts(&self, pin: &Pin) {
+        let mut blocks = alloc::vec::Vec::new();
+        let mut at = self.front(pin);
+        while let Some(block) = at {
+            blocks.push(Linked::to(block).target());
+            at = self.after(block, pin);
+        }
+        for entry in self.table.iter().chain([&self.last]) {
+            let shown = entry.load().target();
+            assert!(shown.is_null() || blocks.contains(&shown), "an entry shows a passed block");
+        }
+        for (level, head) in self.heads.iter().enumerate() {
+            let mut shown = alloc::vec::Vec::new();
+            let mut link = head;
+            // SAFETY: shown under the pin.
+            while let Some(block) = unsafe { Self::alive(link.load().target(), pin) } {
+                shown.push(Linked::to(block).target());
+                link = &block.tower[level];
+            }
+            assert_eq!(shown, blocks, "a level does not show the blocks");
+        }
+        let orphan = self.orphans.load().target();
+        // SAFETY: no call is running, so nobody frees it.
+        if let Some(orphan) = unsafe { orphan.as_ref() } {
+            // SAFETY: an orphan is alive.
+            let doomed = unsafe { &*orphan.block }.doomed.load(Ordering::Acquire);
+            assert!(doomed > 0, "an orphan waits for nothing");
         }
     }
 

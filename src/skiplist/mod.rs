@@ -105,6 +105,15 @@ impl<T> SkipWindow<T> {
     }
 }
 
+#[cfg(loom)]
+impl<T> SkipWindow<T> {
+    /// For the models, with no call running: the shortcuts are whole.
+    #[doc(hidden)]
+    pub fn check_shortcuts(&self) {
+        self.blocks.list.check_shortcuts(&self.pin());
+    }
+}
+
 impl<T> Default for SkipWindow<T> {
     fn default() -> Self {
         Self::new()
@@ -155,7 +164,10 @@ impl<T> Window for SkipWindow<T> {
                     None => ControlFlow::Continue(()),
                 }
             });
-            let ControlFlow::Break((offset, taking)) = left else { return None };
+            let ControlFlow::Break((offset, taking)) = left else {
+                blocks.drop_orphaned();
+                return None;
+            };
             blocks.words.flow.finish(1, u64::from(taking.bytes));
             if !taking.doomed {
                 blocks.slide(&pin);
@@ -394,14 +406,11 @@ impl<T> Space for Blocks<T> {
     fn sweep(&self, first: Pos, pin: &Pin, mut visit: impl FnMut(&Slot<T>, Lap) -> Evicted) {
         let mut at = self.list.front(pin);
         while let Some(block) = at.filter(|block| block.first() < first) {
-            // Counted before a slot can be released; what was not lent is taken off again.
-            let most = 1 + BLOCK as u32;
-            block.doomed.fetch_add(most, Ordering::AcqRel);
-            let mut lent = 0;
+            let mut sweeping = Sweeping::new(self, block, pin);
             block.slots(first, |slot, lap| {
-                lent += u32::from(visit(slot, lap) == Evicted::Lent);
+                sweeping.lent += u32::from(visit(slot, lap) == Evicted::Lent);
             });
-            self.uncount(block, most - lent, pin);
+            drop(sweeping);
             at = self.list.after(block, pin);
         }
     }
@@ -416,11 +425,50 @@ impl<T> Space for Blocks<T> {
     unsafe fn released(&self, slot: &Slot<T>, pin: &Pin) {
         // SAFETY: the caller's doom is counted in the block, which is alive until that is undone.
         let block = unsafe { &*Block::of(slot) };
+        reclaim::check(block);
         self.uncount(block, 1, pin);
     }
 }
 
+/// A sweep of one block. The block counts as doomed before any of its slots can be released; what
+/// was not lent is taken off at the end, also when the drop of a message panics.
+struct Sweeping<'a, T> {
+    blocks: &'a Blocks<T>,
+    block: &'a Block<T>,
+    pin: &'a Pin,
+    lent: u32,
+}
+
+impl<'a, T> Sweeping<'a, T> {
+    /// More than a block has slots.
+    const MOST: u32 = 1 + BLOCK as u32;
+
+    fn new(blocks: &'a Blocks<T>, block: &'a Block<T>, pin: &'a Pin) -> Self {
+        block.doomed.fetch_add(Self::MOST, Ordering::AcqRel);
+        Self { blocks, block, pin, lent: 0 }
+    }
+}
+
+impl<T> Drop for Sweeping<'_, T> {
+    fn drop(&mut self) {
+        self.blocks.uncount(self.block, Self::MOST - self.lent, self.pin);
+    }
+}
+
 impl<T> Blocks<T> {
+    /// Drops and counts out what forgotten leases of ended assignments pinned: alone with the
+    /// window.
+    fn drop_orphaned(&self) {
+        self.list.orphaned(|block| {
+            block.slots(Pos::MAX, |slot, lap| {
+                // SAFETY: alone with the window.
+                if let Some((_, taking)) = unsafe { slot.clear(lap) } {
+                    self.words.flow.finish(1, u64::from(taking.bytes));
+                }
+            });
+        });
+    }
+
     /// Takes dooms off a block's count; the last one lets orphans be freed.
     fn uncount(&self, block: &Block<T>, dooms: u32, pin: &Pin) {
         if block.doomed.fetch_add(dooms.wrapping_neg(), Ordering::AcqRel) == dooms {
@@ -429,8 +477,9 @@ impl<T> Blocks<T> {
     }
 
     /// Passes the front block, of which everything is done, if what follows may be sealed up to
-    /// its successor; makes a successor where the seal lies beyond the last block. True when the
-    /// slide has to look again: it was passed, or somebody changed its link in between.
+    /// its successor; makes a successor where the seal lies in a gap, or beyond the last block.
+    /// True when the slide has to look again: it was passed, or somebody changed its link in
+    /// between.
     fn pass_block(&self, block: &Block<T>, last: Pos, seal: Pos, pin: &Pin) -> bool {
         let passable = last.max(seal).max(self.words.watermark.load());
         let next = block.next.load();
