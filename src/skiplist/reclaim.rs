@@ -161,9 +161,14 @@ mod epoch {
     pub(crate) fn check<T>(_: *const T) {}
 }
 
-/// Under loom an object counts as free as soon as every pin that was alive when it was retired
-/// has ended; every use checks that it is not. The memory itself is kept until [`forget_all`], so
-/// that no address comes back within one execution.
+/// Under loom an object counts as free for everybody but the parties whose pins were alive when it
+/// was retired: each use checks that its thread has such a pin. That is stricter than freeing it
+/// when the last of those pins ends, and needs no third thread to do so. The memory itself is kept
+/// until [`forget_all`], so that no address comes back within one execution.
+///
+/// `crossbeam-epoch` has sequentially consistent fences where it pins and where it hands garbage
+/// over: whoever pins after that sees what was done before. Here there are such fences only once
+/// something has been retired, since the protocol of the slots must not need them.
 #[cfg(loom)]
 mod stand_in {
     extern crate std;
@@ -173,10 +178,13 @@ mod stand_in {
     use core::alloc::Layout;
     use core::cell::RefCell;
 
+    use loom::sync::atomic::{Ordering::SeqCst, fence};
+    use loom::thread::{ThreadId, current};
+
     #[derive(Default)]
     struct Registry {
         next: usize,
-        pins: BTreeSet<usize>,
+        pins: BTreeMap<usize, ThreadId>,
         /// Address of a retired object, and the pins it waits for.
         retired: BTreeMap<usize, BTreeSet<usize>>,
         memory: Vec<(usize, Layout)>,
@@ -217,11 +225,15 @@ mod stand_in {
     }
 
     fn pin() -> Pin {
-        REGISTRY.with_borrow_mut(|registry| {
+        let (pin, late) = REGISTRY.with_borrow_mut(|registry| {
             registry.next += 1;
-            registry.pins.insert(registry.next);
-            Pin(registry.next)
-        })
+            registry.pins.insert(registry.next, current().id());
+            (Pin(registry.next), !registry.retired.is_empty())
+        });
+        if late {
+            fence(SeqCst);
+        }
+        pin
     }
 
     impl Drop for Pin {
@@ -243,8 +255,9 @@ mod stand_in {
         /// message any more.
         pub(crate) unsafe fn retire<T>(&self, target: *mut T) {
             let address = target.expose_provenance();
+            fence(SeqCst);
             REGISTRY.with_borrow_mut(|registry| {
-                let pins = registry.pins.clone();
+                let pins = registry.pins.keys().copied().collect();
                 let twice = registry.retired.insert(address, pins).is_some();
                 assert!(!twice, "retired twice");
                 registry.memory.push((address, Layout::new::<T>()));
@@ -256,7 +269,9 @@ mod stand_in {
     pub(crate) fn check<T>(target: *const T) {
         REGISTRY.with_borrow(|registry| {
             if let Some(waits_for) = registry.retired.get(&target.addr()) {
-                assert!(!waits_for.is_empty(), "used after it was free");
+                let here = Some(current().id());
+                let pinned = waits_for.iter().any(|pin| registry.pins.get(pin).copied() == here);
+                assert!(pinned, "used after it was free");
             }
         });
     }

@@ -29,6 +29,8 @@ pub struct Model {
     pub invariants: &'static str,
     /// Preemptions that loom tries in the default run.
     pub bound: usize,
+    /// In the plain run, where that is one too many; the last counts.
+    pub plain: &'static [usize],
     /// Branches that some schedule must reach.
     pub reaches: &'static [Branch],
     /// Weakenings that must make it fail.
@@ -38,13 +40,14 @@ pub struct Model {
 
 /// The models of one file: a constant `MODELS` and a test for each.
 macro_rules! models {
-    ($($name:ident: $about:literal, $invariants:literal, $bound:literal,
+    ($($name:ident: $about:literal, $invariants:literal, $bound:literal $(/ $plain:literal)?,
        [$($branch:ident),*], [$($control:ident),*];)*) => {
         pub const MODELS: &[$crate::harness::Model] = &[$($crate::harness::Model {
             name: stringify!($name),
             about: $about,
             invariants: $invariants,
             bound: $bound,
+            plain: &[$bound $(, $plain)?],
             reaches: &[$(inflight::model::Branch::$branch),*],
             controls: &[$(inflight::model::Control::$control),*],
             body: $name,
@@ -80,7 +83,8 @@ pub fn check(models: &'static [Model], test: &str, name: &str) {
     let model = models.iter().find(|model| model.name == name).expect("in the table");
     if let Ok(how) = std::env::var(HOW) {
         let (way, control) = how.split_once(' ').expect("a way and a control");
-        let control = Control::ALL.iter().find(|one| format!("{one:?}") == control);
+        let mut controls = Control::ALL.iter().chain(Control::SKIP);
+        let control = controls.find(|one| format!("{one:?}") == control);
         run_here(model, way == "rmw", control.copied());
     }
     let plain = run(test, "plain", None);
@@ -117,7 +121,9 @@ pub fn check(models: &'static [Model], test: &str, name: &str) {
         "| `{name}` | {} | {} | {} | {} / {} | {:.1} / {:.1} | {} |",
         model.about,
         model.invariants,
-        bound(model).map_or("none".into(), |bound| bound.to_string()),
+        ["plain", "rmw"]
+            .map(|way| bound(model, way).map_or("none".into(), |bound| bound.to_string()))
+            .join(" / "),
         plain.executions,
         rmw.executions,
         plain.seconds,
@@ -127,9 +133,10 @@ pub fn check(models: &'static [Model], test: &str, name: &str) {
 }
 
 /// The preemption bound; none in the full run.
-fn bound(model: &Model) -> Option<usize> {
+fn bound(model: &Model, way: &str) -> Option<usize> {
     match std::env::var("INFLIGHT_LOOM") {
         Ok(how) if how == "full" => None,
+        _ if way == "plain" => model.plain.last().copied(),
         _ => Some(model.bound),
     }
 }
@@ -169,7 +176,8 @@ fn run_here(model: &'static Model, rmw: bool, control: Option<Control>) -> ! {
     static EXECUTIONS: AtomicUsize = AtomicUsize::new(0);
     let started = Instant::now();
     let report = move |failure: &str| -> ! {
-        let reached = Branch::ALL.iter().filter(|branch| hits(**branch) > 0);
+        let branches = Branch::ALL.iter().chain(Branch::SKIP);
+        let reached = branches.filter(|branch| hits(**branch) > 0);
         let reached: Vec<_> = reached.map(|branch| format!("{branch:?}")).collect();
         let seconds = started.elapsed().as_secs_f64();
         let executions = EXECUTIONS.load(Relaxed);
@@ -190,11 +198,13 @@ fn run_here(model: &'static Model, rmw: bool, control: Option<Control>) -> ! {
     set_rmw(rmw);
     clear_hits();
     let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = bound(model);
+    builder.preemption_bound = bound(model, if rmw { "rmw" } else { "plain" });
     builder.max_branches = 10_000;
     builder.check(|| {
         EXECUTIONS.fetch_add(1, Relaxed);
         LEDGER.with_borrow_mut(Vec::clear);
+        #[cfg(feature = "alloc")]
+        inflight::model::forget_all();
         (model.body)();
     });
     report("")

@@ -1,0 +1,106 @@
+//! Shortcuts and reclamation: a block linked into table and tower while it is passed.
+
+use crate::harness::{Token, both, models, three};
+use crate::support::{ended, put, put_unless_sealed, remove, settled, skip_with_callers_seal};
+
+models! {
+    link_beside_pass: "a block linked into the shortcuts while it and the next are passed", "3 4 7", 3 / 2,
+        [LastReference], [NoLastReference, EntryAfterReference];
+    through_a_passed_block: "a call that starts at a block whose maker has not left it", "3 4 5 7", 3 / 2,
+        [LastReference], [ThroughPassed];
+    two_towers: "two blocks linked into one level", "5", 2,
+        [], [];
+    tower_beside_pop: "a block linked into a level beside the pop of the one before it", "3 5 7", 3,
+        [LastReference], [UpperNotFrozen];
+    two_blocks_beside_pass: "two blocks linked while everything is passed", "3 4 7", 1,
+        [LastReference], [];
+}
+
+/// A put that `advance_to` may pass before it is admitted.
+fn link_beside_pass() {
+    let (window, part) = skip_with_callers_seal();
+    put(&part, [192]);
+    let other = part.clone();
+    let (admitted, _) = both(
+        move || put_unless_sealed(&other, 64),
+        || {
+            remove(&part, [192]);
+            part.advance_to(256).unwrap();
+            put(&part, [257]);
+        },
+    );
+    if admitted {
+        remove(&part, [64]);
+    }
+    remove(&part, [257]);
+    part.advance_to(258).unwrap();
+    settled(&part, 258, 0);
+    ended(window, part);
+}
+
+fn through_a_passed_block() {
+    let (window, part) = skip_with_callers_seal();
+    put(&part, [128, 192]);
+    remove(&part, [128]);
+    let other = part.clone();
+    let (_, admitted) = both(
+        move || {
+            other.advance_to(192).unwrap();
+            remove(&other, [192]);
+        },
+        || put_unless_sealed(&part, 64),
+    );
+    if admitted {
+        remove(&part, [64]);
+    }
+    part.advance_to(193).unwrap();
+    settled(&part, 193, 0);
+    ended(window, part);
+}
+
+fn two_towers() {
+    let (window, part) = skip_with_callers_seal();
+    let other = part.clone();
+    both(move || put(&other, [64]), || put(&part, [128]));
+    window.check_shortcuts();
+    remove(&part, [64, 128]);
+    part.advance_to(129).unwrap();
+    settled(&part, 129, 0);
+    ended(window, part);
+}
+
+fn tower_beside_pop() {
+    let (window, part) = skip_with_callers_seal();
+    let other = part.clone();
+    both(
+        move || {
+            other.advance_to(64).unwrap();
+        },
+        || put(&part, [64]),
+    );
+    window.check_shortcuts();
+    remove(&part, [64]);
+    part.advance_to(65).unwrap();
+    settled(&part, 65, 0);
+    ended(window, part);
+}
+
+fn two_blocks_beside_pass() {
+    let (window, part) = skip_with_callers_seal();
+    let (one, two) = (part.clone(), part.clone());
+    let sealed_or =
+        |part: &crate::support::Part, offset| part.put_sized(offset, 1, Token::new()).is_ok();
+    let (first, second, _) = three(
+        move || sealed_or(&one, 64),
+        move || sealed_or(&two, 128),
+        || part.advance_to(192).unwrap(),
+    );
+    if first {
+        remove(&part, [64]);
+    }
+    if second {
+        remove(&part, [128]);
+    }
+    settled(&part, 192, 0);
+    ended(window, part);
+}
