@@ -100,6 +100,8 @@ impl<T> Link<T> {
 
 /// A block.
 pub(crate) struct Block<T> {
+    /// Itself, as it was allocated: freed through this, since a reference may not free.
+    own: *mut Block<T>,
     /// The position that made it: the inline slot's.
     made_for: Pos,
     made: AtomicWord,
@@ -148,8 +150,9 @@ pub(crate) enum Step {
 }
 
 impl<T> Block<T> {
-    pub(crate) fn new(made_for: Pos, height: usize) -> Box<Self> {
-        Box::new(Self {
+    pub(crate) fn new(made_for: Pos, height: usize) -> *mut Self {
+        let new = Box::into_raw(Box::new(Self {
+            own: ptr::null_mut(),
             made_for,
             made: AtomicWord::new(0),
             refs: AtomicU32::new(2),
@@ -158,7 +161,15 @@ impl<T> Block<T> {
             tower: (0..height).map(|_| Link::new()).collect(),
             body: AtomicPtr::new(ptr::null_mut()),
             inline: Slot::new(Lap::new(INLINE)),
-        })
+        }));
+        // SAFETY: just allocated, and nobody else has it.
+        unsafe { (*new).own = new };
+        new
+    }
+
+    /// The pointer to free it by.
+    pub(crate) fn own(&self) -> *mut Self {
+        self.own
     }
 
     /// Positions `BLOCK * key` and on.
@@ -492,10 +503,11 @@ impl<T> Block<T> {
             Ordering::AcqRel,
             Ordering::Relaxed,
         );
-        if given.is_ok() {
+        // The pointer that was stored: the slot's own leads to the chunk, but may not free it.
+        if let Ok(chunk) = given {
             hit(Branch::ChunkGivenBack);
             // SAFETY: unlinked by this exchange, and all its slots are done for ever.
-            unsafe { pin.retire(chunk.as_ptr()) };
+            unsafe { pin.retire(chunk) };
         }
     }
 

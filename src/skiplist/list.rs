@@ -225,7 +225,7 @@ impl<T> List<T> {
         height: usize,
         pin: &'p Pin,
     ) -> Result<&'p Block<T>, Taken> {
-        let new = Box::into_raw(Block::new(pos, height.min(LEVELS)));
+        let new = Block::new(pos, height.min(LEVELS));
         // SAFETY: alive: nobody else has it before it is linked in, and nobody frees it before
         // this call has dropped its reference.
         let block = unsafe { &*new };
@@ -379,14 +379,13 @@ impl<T> List<T> {
     fn bury(&self, block: &Block<T>, pin: &Pin) {
         if block.doomed.load(Ordering::Acquire) > 0 && !weak(Control::OrphanFreed) {
             hit(Branch::Orphaned);
-            self.adopt(block);
+            self.adopt(block.own());
             if !weak(Control::OrphanForgotten) {
                 self.trim(pin);
             }
         } else {
-            let block: *const Block<T> = block;
             // SAFETY: the last reference is gone, nothing shows it, and its messages are out.
-            unsafe { pin.retire(block.cast_mut()) };
+            unsafe { pin.retire(block.own()) };
         }
     }
 
@@ -419,7 +418,7 @@ impl<T> List<T> {
                 // SAFETY: an orphan is alive until it is retired here.
                 let block = unsafe { &*orphan.block };
                 if block.doomed.load(Ordering::Acquire) > 0 {
-                    self.adopt(block);
+                    self.adopt(block.own());
                     // Released since it was looked at, by one that found no orphans: once more.
                     again |= block.doomed.load(Ordering::Acquire) == 0
                         && !weak(Control::OrphanForgotten);
