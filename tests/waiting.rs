@@ -587,6 +587,33 @@ fn the_callers_seal_makes_room_when_it_moves() {
     part.put(9, 9).unwrap();
 }
 
+/// Puts of what a restored snapshot knows as finished move the watermark.
+#[test]
+fn a_restored_window_makes_room_as_it_is_put_over() {
+    let before = RingWindow::<u64, 8>::new();
+    let part = before.assign(0);
+    part.put_batch(&mut (0..4).map(|n| (n, n))).unwrap();
+    part.remove_batch(1..4).unwrap();
+    let mut buffer = [0; 64];
+    let taken = part.snapshot(&mut buffer).unwrap();
+    let snapshot = inflight::Snapshot::parse(&buffer[..taken.len]).unwrap();
+
+    let window = RingWindow::<u64, 8>::with_callers_seal();
+    let part = window.assign(0);
+    assert_eq!(part.restore(&snapshot).unwrap().sealed, 3);
+    let (bell, waker) = Bell::new();
+    part.put(0, 0).unwrap();
+    part.remove(0).unwrap();
+    let mut space = part.space_for_async(11);
+    pending(&mut space, &waker);
+    for offset in 1..4 {
+        assert_eq!(part.put(offset, offset), Err(PutError::Passed(offset)));
+    }
+    assert!(bell.rung() > 0);
+    assert_eq!(ready(&mut space, &waker), Ok(()));
+    part.put(11, 11).unwrap();
+}
+
 /// A skip window is full at the limits of its counters.
 #[test]
 fn room_in_a_skip_window() {

@@ -158,6 +158,8 @@ impl<'a: 'p, 'p, S: Space + ?Sized> Filled<'a, 'p, S> {
             raise(&words.end, pos + 1, pos);
             words.flow.finish(0, 0);
             self.part.space.slide(self.pin);
+            #[cfg(feature = "async")]
+            self.part.wake_finished();
         }
         kind(taken)
     }
