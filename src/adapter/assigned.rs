@@ -128,17 +128,30 @@ impl<W: Window> Assigned<W> {
         assignment.clone()
     }
 
+    /// Does the window span messages, not offsets? Each message put then widens the span by one,
+    /// however far its offset lies from the last one's.
+    pub(crate) fn spans_messages(&self, part: &Assignment<Arc<W>>) -> bool {
+        part.part().numbered()
+    }
+
     /// What may be admitted, seen from the one puller: others only make more room.
     pub(crate) fn room(&self, part: &Assignment<Arc<W>>) -> Room {
         // These first: ones that have moved since allow less than there is.
         let published = self.published();
         let watermark = part.watermark().map_or(0, |next| next.get());
         let usage = self.window.usage();
-        let spanned = watermark.saturating_add(self.limits.span);
+        let mut count = self.limits.count.saturating_sub(usage.count);
+        let spanned = if self.spans_messages(part) {
+            let left = self.limits.span.saturating_sub(self.window.span());
+            count = count.min(usize::try_from(left).unwrap_or(usize::MAX));
+            u64::MAX
+        } else {
+            watermark.saturating_add(self.limits.span)
+        };
         let replayed = published.saturating_add(self.limits.replay);
         let stale = replayed < spanned && published < watermark;
         Room {
-            count: self.limits.count.saturating_sub(usage.count),
+            count,
             bytes: self.limits.bytes.saturating_sub(usage.bytes),
             end: spanned.min(replayed),
             empty: usage.count == 0 && !stale,

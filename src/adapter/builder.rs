@@ -97,6 +97,25 @@ impl<S: Source, W> Builder<S, W> {
     ///     .limits(Limits::default().count(50_000).span(60_000));
     /// # }
     /// ```
+    ///
+    /// A sparse log (byte positions, LSNs) goes through a window numbered by arrival; its span is
+    /// then counted in messages. `SkipWindow::numbered()` bounds it by nothing but the limits.
+    ///
+    /// ```
+    /// # #[cfg(target_pointer_width = "64")]
+    /// # mod wide {
+    /// # use inflight::{RingWindow, SkipWindow};
+    /// # use inflight::consumer::{Builder, Limits, Source};
+    /// # fn ring<S: Source>(builder: Builder<S>) {
+    /// builder.window(|_| RingWindow::<_, 4096>::boxed_numbered());
+    /// # }
+    /// # fn skip<S: Source>(builder: Builder<S>) {
+    /// builder
+    ///     .window(|_| Box::new(SkipWindow::numbered()))
+    ///     .limits(Limits::default().span(u64::MAX));
+    /// # }
+    /// # }
+    /// ```
     pub fn window<V>(self, make: impl Fn(&Partition) -> Box<V> + 'static) -> Builder<S, V>
     where
         V: Window<Value = S::Message> + Send + Sync + 'static,

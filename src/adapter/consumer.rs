@@ -189,13 +189,15 @@ pub struct PartitionProgress {
     pub watermark: u64,
     /// The highest offset admitted or skipped to, plus one.
     pub end: u64,
-    /// `end - watermark`.
+    /// `end - watermark`; in a window numbered by arrival the messages between the two, finished
+    /// or not.
     pub span: u64,
     /// Messages waiting and held.
     pub count: usize,
     /// Their bytes.
     pub bytes: u64,
-    /// Messages of the log that were not pulled yet, when the source knows.
+    /// Offsets of the log from `end` to its own end, when the source knows: messages that were not
+    /// pulled yet, where every offset has one.
     pub backlog: Option<u64>,
     /// Which offset holds the watermark, and what it is doing. Ticks are milliseconds since start.
     pub head: Option<Look>,

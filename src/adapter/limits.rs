@@ -45,6 +45,8 @@ impl Limits {
     /// Offsets between the watermark and the end: what a restart may have to look at again.
     /// Default 2000; at most the capacity of the window. RocketMQ: `consumeConcurrentlyMaxSpan`,
     /// which counts from the first message still cached instead.
+    ///
+    /// In a window numbered by arrival this counts messages, whatever their offsets.
     pub fn span(mut self, offsets: u64) -> Self {
         self.span = offsets;
         self
@@ -55,6 +57,9 @@ impl Limits {
     /// [`Builder::publish_every`](super::Builder::publish_every). With a limit, watermarks are
     /// published when half of it is used up, too; and while the store fails, the intake comes to a
     /// stop.
+    ///
+    /// Offsets in every window, also in one numbered by arrival: bytes, if offsets are byte
+    /// positions.
     pub fn replay(mut self, offsets: u64) -> Self {
         self.replay = offsets;
         self

@@ -215,8 +215,16 @@ where
     /// limit is not woken for every message.
     fn good_part(&self) -> Need {
         let limits = &self.assigned().limits;
-        let count = self.running.settings.pull_batch.min((limits.count / 4).max(1));
-        let offsets = (count as u64).min((limits.span.min(limits.replay) / 4).max(1));
+        let mut count = self.running.settings.pull_batch.min((limits.count / 4).max(1));
+        let span = (limits.span / 4).max(1);
+        let replay = (limits.replay / 4).max(1);
+        let offsets = if self.assigned().spans_messages(&self.part) {
+            count = count.min(usize::try_from(span).unwrap_or(usize::MAX));
+            // How far apart the next ones are, nobody knows yet.
+            replay
+        } else {
+            (count as u64).min(span).min(replay)
+        };
         Need {
             count,
             bytes: (limits.bytes / 4).max(1),
@@ -242,7 +250,11 @@ where
         if let Some(first) = self.pulling.messages.front() {
             let limits = &assigned.limits;
             let rest = self.pulling.messages.iter();
-            let count = rest.len().min((limits.count / 4).max(1));
+            let mut count = rest.len().min((limits.count / 4).max(1));
+            if assigned.spans_messages(&self.part) {
+                let span = usize::try_from(limits.span / 4).unwrap_or(usize::MAX);
+                count = count.min(span.max(1));
+            }
             let bytes = rest.take(count).map(|message| message.bytes as u64).sum::<u64>();
             let need = Need {
                 count,

@@ -283,6 +283,8 @@ where
             let end = part.end().unwrap_or(0);
             let watermark = part.min_offset().map_or(0, |next| next.get());
             let end = end.max(watermark);
+            let numbered = assigned.spans_messages(&part);
+            let span = if numbered { part.span().unwrap_or(0) } else { end - watermark };
             let usage = assigned.window.usage();
             let head = part.head().ok().flatten();
             let counts = &assigned.counts;
@@ -291,7 +293,7 @@ where
                 name: assigned.partition.name().into(),
                 watermark,
                 end,
-                span: end - watermark,
+                span,
                 count: usage.count,
                 bytes: usage.bytes,
                 backlog: self

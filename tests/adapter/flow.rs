@@ -8,7 +8,7 @@ use inflight::consumer::{
     Batch, Consumer, Fetched, Limits, MemoryStore, OffsetStore, Outcome, Partition, PullRequest,
     Pulled, Source, SourceError,
 };
-use inflight::{RingWindow, Stage};
+use inflight::{RingWindow, SkipWindow, Stage, Window};
 
 use crate::support::{
     Door, FOREVER, Fragile, Script, Tally, builder, dense, wait_until, with_store,
@@ -185,6 +185,52 @@ fn holes_wider_than_span_and_window_are_crossed() {
     assert!(consumer.wait_caught_up(FOREVER));
     assert_eq!(tally.len(), 100);
     assert_eq!(consumer.progress().partitions[0].watermark, 49_000_002);
+}
+
+/// Numbered by arrival: the span is a limit on messages, reached exactly, the offsets lie as far
+/// apart as they like, and the last watermark is what the source said is next.
+#[test]
+fn a_sparse_log_spans_messages_in_a_window_numbered_by_arrival() {
+    fn consume<W>(window: impl Fn() -> Box<W> + 'static)
+    where
+        W: Window<Value = u64> + Send + Sync + 'static,
+    {
+        const STEP: u64 = 1_000_003;
+        let source = Script::new(1, |_, request| {
+            let first = request.from.div_ceil(STEP);
+            let messages: Vec<_> = (first..5_000)
+                .take(request.messages)
+                .map(|n| Fetched::new(n * STEP, 1, n))
+                .collect();
+            Ok(match messages.last() {
+                None => Pulled::NothingNew,
+                Some(last) => Pulled::Found { next: last.offset + STEP, messages },
+            })
+        });
+        let door = Arc::new(Door::default());
+        let stand = Arc::clone(&door);
+        let consumer = builder(&source)
+            .window(move |_| window())
+            .limits(Limits::default().span(50))
+            .concurrent(move |batch: &Batch<u64>| -> Outcome {
+                if batch.iter().any(|(offset, _)| offset < 2 * STEP) {
+                    stand.pass();
+                }
+                Outcome::Done
+            })
+            .start()
+            .unwrap();
+        let look = || consumer.progress().partitions.remove(0);
+        wait_until("all but the held are finished", || look().count == 2 && look().span == 50);
+        assert_eq!((look().watermark, look().end), (0, 50 * STEP));
+        door.open();
+        assert!(consumer.wait_caught_up(FOREVER));
+        let look = look();
+        assert_eq!((look.finished, look.pull_errors), (5_000, 0));
+        assert_eq!((look.watermark, look.end, look.span), (5_000 * STEP, 5_000 * STEP, 0));
+    }
+    consume(RingWindow::<u64, 64>::boxed_numbered);
+    consume(|| Box::new(SkipWindow::numbered()));
 }
 
 /// Case 12: a filtered tail, with something held below and without.
