@@ -3,16 +3,29 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::Parser;
+use clap::{Parser, ValueEnum};
 
 use crate::faults::Faults;
+
+/// Which window a partition has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Kind {
+    /// The bounded window, its lines numbered by arrival.
+    Ring,
+    /// The unbounded window, its lines numbered by arrival.
+    Skip,
+    /// The unbounded window with the lines at their byte positions.
+    SkipSparse,
+}
 
 /// Consumes files, or a log that it makes itself, and proves that no line was lost.
 #[derive(Debug, Parser)]
 #[command(name = "consume")]
 pub struct Args {
     /// Files to consume, one partition each, one message a line. Without any, an embedded log is
-    /// made, and failures and panics are planted.
+    /// made, and failures and panics are planted. A message's offset is the byte position of its
+    /// line. What is appended later is left to the next run; a last line without a line feed is a
+    /// line, and what is appended to it is the rest of it, and no message.
     pub files: Vec<PathBuf>,
     /// Messages of the embedded log, over all partitions.
     #[arg(long, default_value_t = 200_000, conflicts_with = "files")]
@@ -21,6 +34,9 @@ pub struct Args {
     #[arg(long, default_value_t = 4, conflicts_with = "files",
         value_parser = clap::value_parser!(u64).range(1..=1024))]
     pub partitions: u64,
+    /// The window of each partition. A state can be gone on with in any of them.
+    #[arg(long, value_enum, default_value_t = Kind::Ring)]
+    pub window: Kind,
     /// Worker threads.
     #[arg(long, default_value_t = 8, value_parser = parse_workers)]
     pub workers: usize,

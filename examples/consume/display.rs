@@ -1,9 +1,10 @@
-//! Live progress on stderr: a line for each partition.
+//! Live progress on stderr: a line for each partition. Watermark and end are bytes, the span is in
+//! lines (in bytes where the window is sparse), the rate is of lines.
 
 use std::time::Instant;
 
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
-use inflight::consumer::Progress;
+use inflight::consumer::{PartitionProgress, Progress};
 
 use crate::log::Log;
 
@@ -15,7 +16,7 @@ pub struct Display {
     /// All partitions together, when there are too many.
     together: bool,
     last: Instant,
-    watermarks: Vec<u64>,
+    finished: Vec<u64>,
 }
 
 impl Display {
@@ -26,36 +27,34 @@ impl Display {
         let style = ProgressStyle::with_template("{prefix:24!} {bar:30} {percent:>3}% {msg}")
             .unwrap_or_else(|_| ProgressStyle::default_bar());
         let together = log.partitions().len() > LINES;
-        let bar = |name: String, lines| {
-            let bar = all.add(ProgressBar::new(lines)).with_style(style.clone());
+        let bar = |name: String, bytes| {
+            let bar = all.add(ProgressBar::new(bytes)).with_style(style.clone());
             bar.with_prefix(name)
         };
         let bars = if together {
-            let lines = log.partitions().iter().map(|partition| partition.lines).sum();
-            vec![bar(format!("{} partitions", log.partitions().len()), lines)]
+            let bytes = log.partitions().iter().map(|partition| partition.len).sum();
+            vec![bar(format!("{} partitions", log.partitions().len()), bytes)]
         } else {
             let files = log.partitions().iter();
-            files.map(|file| bar(tail(&file.name), file.lines)).collect()
+            files.map(|file| bar(tail(&file.name), file.len)).collect()
         };
-        Self { bars, together, last: Instant::now(), watermarks: Vec::new() }
+        Self { bars, together, last: Instant::now(), finished: Vec::new() }
     }
 
     pub fn draw(&mut self, progress: &Progress) {
         let elapsed = self.last.elapsed().as_secs_f64().max(1e-9);
         self.last = Instant::now();
-        let mut rows: Vec<(u64, u64, u64)> =
-            progress.partitions.iter().map(|part| (part.watermark, part.end, part.span)).collect();
+        let partitions = progress.partitions.iter();
+        let row = |part: &PartitionProgress| [part.watermark, part.end, part.span, part.finished];
+        let mut rows: Vec<[u64; 4]> = partitions.map(row).collect();
         if self.together {
-            let sum = |(a, b, c), &(x, y, z): &(u64, u64, u64)| (a + x, b + y, c + z);
-            rows = vec![rows.iter().fold((0, 0, 0), sum)];
+            rows = vec![std::array::from_fn(|column| rows.iter().map(|row| row[column]).sum())];
         }
-        if self.watermarks.is_empty() {
-            self.watermarks = rows.iter().map(|row| row.0).collect();
-        }
-        for ((bar, row), before) in self.bars.iter().zip(&rows).zip(&mut self.watermarks) {
-            let (watermark, end, span) = *row;
-            let rate = (watermark - *before) as f64 / elapsed;
-            *before = watermark;
+        self.finished.resize(rows.len(), 0);
+        for ((bar, row), before) in self.bars.iter().zip(&rows).zip(&mut self.finished) {
+            let [watermark, end, span, finished] = *row;
+            let rate = (finished - *before) as f64 / elapsed;
+            *before = finished;
             bar.set_position(watermark);
             bar.set_message(format!("watermark {watermark} end {end} span {span} {rate:.0}/s"));
         }

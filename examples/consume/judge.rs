@@ -1,6 +1,7 @@
 //! The verdict: from the ledger, not from what the consumer says of itself; only where the
 //! watermarks are is the consumer's word, since that is what is judged.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use inflight::consumer::ShutdownReport;
@@ -34,30 +35,87 @@ pub struct Verdict {
 #[derive(Debug, Serialize)]
 struct PartitionVerdict {
     name: String,
+    /// In bytes, as offsets are.
     watermark: u64,
+    /// The length of the file.
     end: u64,
 }
 
-/// One bit for each message of a partition.
-struct Bitmap(Vec<u64>);
+/// Records of a ledger in memory at once, about.
+const AT_ONCE: u64 = 1 << 20;
 
-impl Bitmap {
-    fn new(bits: u64) -> Self {
-        Self(vec![0; bits.div_ceil(64) as usize])
+/// Goes along the lines of a file and its ledger at once, and knows how often each line was
+/// handled. The ledger is read in pieces: its records are in the order of the handling, those of a
+/// stretch of the file are picked and sorted.
+struct Sweep<'a> {
+    ledger: &'a Path,
+    /// Bytes of a stretch.
+    stretch: u64,
+    /// The records below this offset were picked.
+    to: u64,
+    /// Of the stretch, not reached yet: descending.
+    ahead: Vec<(u64, u32)>,
+    /// Lines so far.
+    line: u64,
+    /// Records that the line now looked at is in, ...
+    open: u64,
+    /// ... and how many of them are over at which line.
+    ends: BTreeMap<u64, u64>,
+}
+
+impl<'a> Sweep<'a> {
+    /// `records` handlings are in the ledger of a file of `len` bytes.
+    fn new(ledger: &'a Path, records: u64, len: u64) -> Self {
+        let stretches = records.div_ceil(AT_ONCE).max(1);
+        let stretch = len.div_ceil(stretches).max(1);
+        Self { ledger, stretch, to: 0, ahead: vec![], line: 0, open: 0, ends: BTreeMap::new() }
     }
 
-    /// Sets a bit; was it set before? None beyond the end.
-    fn set(&mut self, bit: u64) -> Option<bool> {
-        let word = self.0.get_mut((bit / 64) as usize)?;
-        let mask = 1 << (bit % 64);
-        let before = *word & mask != 0;
-        *word |= mask;
-        Some(before)
+    /// Picks the records up to an offset.
+    fn pick(&mut self, to: u64) -> Result<(), Failure> {
+        let from = std::mem::replace(&mut self.to, to);
+        let Self { ledger, ahead, .. } = self;
+        ledger::read(ledger, |record| {
+            if record.what == What::Handled && (from..to).contains(&record.first) {
+                ahead.push((record.first, record.count));
+            }
+        })?;
+        ahead.sort_unstable_by(|one, other| other.cmp(one));
+        Ok(())
     }
 
-    fn has(&self, bit: u64) -> bool {
-        self.0.get((bit / 64) as usize).is_some_and(|word| word & 1 << (bit % 64) != 0)
+    /// How often the next line was handled, which begins at `offset`.
+    fn handlings(&mut self, offset: u64) -> Result<u64, Failure> {
+        if offset >= self.to {
+            self.pick(offset.saturating_add(self.stretch))?;
+        }
+        self.open -= self.ends.remove(&self.line).unwrap_or(0);
+        while let Some((first, count)) = self.ahead.pop_if(|(first, _)| *first <= offset) {
+            if first < offset {
+                return Err(no_line(first));
+            }
+            self.open += 1;
+            *self.ends.entry(self.line + u64::from(count)).or_default() += 1;
+        }
+        self.line += 1;
+        Ok(self.open)
     }
+
+    /// There are no more lines: nothing may have been handled beyond.
+    fn finish(mut self) -> Result<(), Failure> {
+        self.pick(u64::MAX)?;
+        if let Some((first, _)) = self.ahead.last() {
+            return Err(no_line(*first));
+        }
+        match self.ends.last_key_value() {
+            Some((end, _)) if *end > self.line => Err("more lines were handled than are".into()),
+            _ => Ok(()),
+        }
+    }
+}
+
+fn no_line(offset: u64) -> Failure {
+    format!("a line at byte {offset} was handled, but none begins there").into()
 }
 
 /// Reads the ledgers and judges. `before` handlings are of earlier runs; this one took `seconds`.
@@ -81,18 +139,12 @@ pub fn judge(
     };
     let mut handlings = 0;
     for (index, (file, ended)) in log.partitions().iter().zip(&report.partitions).enumerate() {
-        let mut handled = Bitmap::new(file.lines);
-        let mut beyond = None;
-        ledger::read(&ledger::path(folder, index), |record| match record.what {
+        let ledger = ledger::path(folder, index);
+        let mut records = 0;
+        ledger::read(&ledger, |record| match record.what {
             What::Handled => {
-                for offset in record.first..record.first + u64::from(record.count) {
-                    handlings += 1;
-                    match handled.set(offset) {
-                        Some(true) => verdict.duplicates += 1,
-                        Some(false) => verdict.finished += 1,
-                        None => beyond = Some(offset),
-                    }
-                }
+                records += 1;
+                handlings += u64::from(record.count);
             }
             What::Failed => verdict.retried += u64::from(record.count),
             What::Panicked => {
@@ -100,15 +152,21 @@ pub fn judge(
                 verdict.retried += u64::from(record.count);
             }
         })?;
-        if let Some(offset) = beyond {
-            return Err(format!("{}: line {offset} was handled but is none", file.name).into());
+        let place = |failure: Failure| format!("{}: {failure}", file.name);
+        let mut sweep = Sweep::new(&ledger, records, file.len);
+        let mut lines = file.lines()?;
+        while let Some(offset) = lines.next()? {
+            let times = sweep.handlings(offset).map_err(place)?;
+            verdict.messages += 1;
+            verdict.finished += u64::from(times > 0);
+            verdict.duplicates += times.saturating_sub(1);
+            verdict.lost += u64::from(times == 0 && offset < ended.published);
         }
-        verdict.messages += file.lines;
-        verdict.lost += (0..ended.published).filter(|&offset| !handled.has(offset)).count() as u64;
+        sweep.finish().map_err(place)?;
         verdict.partitions.push(PartitionVerdict {
             name: file.name.clone(),
             watermark: ended.published,
-            end: file.lines,
+            end: file.len,
         });
     }
     let handled = u64::saturating_sub(handlings, before);

@@ -1,7 +1,7 @@
 //! The ledger: what handlers really did, written by them, independent of the consumer.
 //!
-//! One file for each partition, only ever appended to. A record is 16 bytes: first offset (8),
-//! how many (3) and what (1), checksum (4), all little-endian. What a batch did is one `write(2)`
+//! One file for each partition, only ever appended to. A record is 16 bytes: offset of the first
+//! line (8), how many lines from there on (3) and what (1), checksum (4), all little-endian. What a batch did is one `write(2)`
 //! before the batch is committed, so a crash can only leave more in the ledger than was committed,
 //! never less.
 
@@ -15,7 +15,7 @@ use crate::Failure;
 const RECORD: usize = 16;
 const MOST: u32 = (1 << 24) - 1;
 
-/// What happened to consecutive messages.
+/// What happened to consecutive lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum What {
     /// Handled.
@@ -105,7 +105,7 @@ impl Ledgers {
 
     /// What a batch does, to be written when it is known.
     pub fn entries(&self, partition: &str) -> Entries<'_> {
-        Entries { ledgers: self, partition: self.index(partition), records: Vec::new() }
+        Entries { ledgers: self, partition: self.index(partition), records: Vec::new(), next: 0 }
     }
 
     /// A handler is about to panic at `offset`, with so many messages in its hands.
@@ -146,24 +146,18 @@ pub struct Entries<'a> {
     ledgers: &'a Ledgers,
     partition: usize,
     records: Vec<Record>,
+    /// Where the line after the last record begins.
+    next: u64,
 }
 
 impl Entries<'_> {
-    pub fn handled(&mut self, offset: u64) {
-        self.push(offset, What::Handled);
-    }
-
-    pub fn failed(&mut self, offset: u64) {
-        self.push(offset, What::Failed);
-    }
-
-    fn push(&mut self, offset: u64, what: What) {
+    /// A line at `offset` was dealt with; the one after it begins at `next`.
+    pub fn push(&mut self, offset: u64, next: u64, what: What) {
         match self.records.last_mut() {
-            Some(last) if last.what == what && last.first + u64::from(last.count) == offset => {
-                last.count += 1;
-            }
+            Some(last) if last.what == what && self.next == offset => last.count += 1,
             _ => self.records.push(Record { first: offset, count: 1, what }),
         }
+        self.next = next;
     }
 
     /// Writes them all at once; false when that failed, and nothing may be committed.

@@ -1,10 +1,12 @@
-//! The logs: files whose lines are messages. A line's offset is its number, from 0.
+//! The logs: files whose lines are messages. A line's offset is the position of its first byte, so
+//! offsets are sparse, and to go on at one is a seek. A last line without a line feed is a line;
+//! what is appended to it later is the rest of it, and no message.
 
 use std::collections::HashSet;
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, BufWriter, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use inflight::consumer::{Fetched, Partition, PullRequest, Pulled, Source, SourceError};
 
@@ -12,14 +14,16 @@ use crate::Failure;
 use crate::args::Args;
 use crate::faults::mix;
 
-/// One byte position is remembered for so many lines.
-const STRIDE: u64 = 1024;
-
-/// One line, without its line feed. Any bytes.
+/// One line, without its line feed. Any bytes, a carriage return at the end too.
 #[derive(Clone, Debug)]
 pub struct Line(Arc<[u8]>);
 
 impl Line {
+    /// Where the line after this one begins, if there is one.
+    pub fn next(&self, offset: u64) -> u64 {
+        offset + self.0.len() as u64 + 1
+    }
+
     /// What the handler does with it.
     pub fn checksum(&self) -> u64 {
         self.0.iter().fold(0xcbf2_9ce4_8422_2325, |sum: u64, &byte| {
@@ -32,17 +36,15 @@ impl Line {
 #[derive(Debug)]
 pub struct FilePartition {
     pub name: String,
-    /// Lines it had when it was opened. What is appended later is not consumed.
-    pub lines: u64,
-    /// Where every `STRIDE`th line begins.
-    index: Vec<u64>,
+    /// Bytes it had when it was opened. What is appended later is not consumed.
+    pub len: u64,
     reader: Mutex<LineReader>,
 }
 
 #[derive(Debug)]
 struct LineReader {
     file: BufReader<File>,
-    /// The line that it reads next.
+    /// Where the line that it reads next begins.
     at: u64,
 }
 
@@ -53,7 +55,7 @@ pub struct Log {
 }
 
 impl Log {
-    /// Opens files and counts their lines.
+    /// Opens files.
     pub fn open(files: &[PathBuf]) -> Result<Self, Failure> {
         let mut names = HashSet::new();
         let mut partitions = Vec::with_capacity(files.len());
@@ -113,64 +115,90 @@ fn make(path: &Path, partition: u64, args: &Args) -> io::Result<()> {
 impl FilePartition {
     fn open(name: String, path: &Path) -> io::Result<Self> {
         let mut file = BufReader::with_capacity(1 << 16, File::open(path)?);
-        let mut index = vec![0];
-        let (mut lines, mut bytes, mut torn) = (0, 0, false);
-        loop {
-            let chunk = file.fill_buf()?;
-            let Some(last) = chunk.last() else { break };
-            torn = *last != b'\n';
-            for (at, _) in chunk.iter().enumerate().filter(|(_, byte)| **byte == b'\n') {
-                lines += 1;
-                if lines % STRIDE == 0 {
-                    index.push(bytes + at as u64 + 1);
-                }
-            }
-            let read = chunk.len();
-            bytes += read as u64;
-            file.consume(read);
-        }
-        // A last line without a line feed is a line.
-        lines += u64::from(torn);
-        file.seek(SeekFrom::Start(0))?;
-        Ok(Self { name, lines, index, reader: Mutex::new(LineReader { file, at: 0 }) })
+        let len = file.get_ref().metadata()?.len();
+        // A folder can be opened, but not read.
+        file.fill_buf()?;
+        Ok(Self { name, len, reader: Mutex::new(LineReader { file, at: 0 }) })
     }
 
-    /// At most `count` lines from line `from` on, and about as many bytes as asked for.
-    fn read(&self, from: u64, count: u64, bytes: u64) -> io::Result<Vec<Fetched<Line>>> {
-        let mut reader = self.reader.lock().unwrap_or_else(PoisonError::into_inner);
+    fn reader(&self) -> MutexGuard<'_, LineReader> {
+        self.reader.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn cut(&self) -> io::Error {
+        let what = format!("{} was cut while it was read", self.name);
+        io::Error::new(io::ErrorKind::UnexpectedEof, what)
+    }
+
+    /// At most `count` lines that begin at byte `from` or later, about as many bytes as asked for,
+    /// and where the line after them begins.
+    fn read(&self, from: u64, count: usize, bytes: u64) -> io::Result<(Vec<Fetched<Line>>, u64)> {
+        let mut reader = self.reader();
         if reader.at != from {
-            let stride = from / STRIDE;
-            let begin = self.index.get(stride as usize).copied().unwrap_or(0);
-            reader.file.seek(SeekFrom::Start(begin))?;
-            reader.at = stride * STRIDE;
-            while reader.at < from {
-                reader.file.skip_until(b'\n')?;
-                reader.at += 1;
-            }
+            reader.find(from)?;
         }
-        let mut lines = Vec::with_capacity(count as usize);
+        let mut lines = Vec::with_capacity(count);
         let mut buffer = Vec::new();
         let mut left = bytes;
-        let to = self.lines.min(from.saturating_add(count));
-        while reader.at < to && (left > 0 || lines.is_empty()) {
+        while reader.at < self.len && lines.len() < count && (left > 0 || lines.is_empty()) {
             buffer.clear();
             // An error leaves the reader anywhere: the next pull seeks.
             let at = std::mem::replace(&mut reader.at, u64::MAX);
-            let read = reader.file.by_ref().read_until(b'\n', &mut buffer)?;
-            if read == 0 {
-                return Err(io::Error::new(
-                    io::ErrorKind::UnexpectedEof,
-                    format!("{} was cut while it was read", self.name),
-                ));
-            }
-            reader.at = at + 1;
+            let rest = self.len - at;
+            let read = reader.file.by_ref().take(rest).read_until(b'\n', &mut buffer)? as u64;
             if buffer.last() == Some(&b'\n') {
                 buffer.pop();
+            } else if read < rest {
+                return Err(self.cut());
             }
-            left = left.saturating_sub(read as u64);
+            reader.at = at + read;
+            left = left.saturating_sub(read);
             lines.push(Fetched::new(at, buffer.len(), Line(Arc::from(&*buffer))));
         }
-        Ok(lines)
+        Ok((lines, reader.at.min(self.len)))
+    }
+
+    /// Goes through the file again: where each line begins.
+    pub fn lines(&self) -> io::Result<Lines<'_>> {
+        let mut reader = self.reader();
+        reader.at = u64::MAX;
+        reader.file.seek(SeekFrom::Start(0))?;
+        Ok(Lines { partition: self, reader, at: 0 })
+    }
+}
+
+impl LineReader {
+    /// Goes to the first line that begins at byte `from` or later. A watermark may lie inside a
+    /// line that is finished; the rest of that is no message.
+    fn find(&mut self, from: u64) -> io::Result<()> {
+        self.at = u64::MAX;
+        let before = from.saturating_sub(1);
+        self.file.seek(SeekFrom::Start(before))?;
+        let skipped = if from == 0 { 0 } else { self.file.skip_until(b'\n')? as u64 };
+        self.at = before + skipped;
+        Ok(())
+    }
+}
+
+/// Where the lines of a partition begin, in order.
+pub struct Lines<'a> {
+    partition: &'a FilePartition,
+    reader: MutexGuard<'a, LineReader>,
+    at: u64,
+}
+
+impl Lines<'_> {
+    pub fn next(&mut self) -> io::Result<Option<u64>> {
+        let at = self.at;
+        if at >= self.partition.len {
+            return Ok(None);
+        }
+        let read = self.reader.file.skip_until(b'\n')?;
+        if read == 0 {
+            return Err(self.partition.cut());
+        }
+        self.at += read as u64;
+        Ok(Some(at))
     }
 }
 
@@ -189,10 +217,14 @@ impl Source for Log {
         request: &PullRequest,
     ) -> Result<Pulled<Line>, SourceError> {
         let file = self.partitions.get(partition.id()).ok_or("no such partition")?;
-        let messages = file.read(request.from, request.messages as u64, request.bytes)?;
-        Ok(match messages.last() {
-            Some(last) => Pulled::Found { next: last.offset + 1, messages },
-            None => Pulled::NothingNew,
+        let (messages, next) = file.read(request.from, request.messages, request.bytes)?;
+        // From the last line on, `next` is the length of the file, and so is its last watermark.
+        Ok(if !messages.is_empty() {
+            Pulled::Found { next, messages }
+        } else if next > request.from {
+            Pulled::NothingMatched { next }
+        } else {
+            Pulled::NothingNew
         })
     }
 
@@ -202,6 +234,6 @@ impl Source for Log {
     }
 
     fn end(&self, partition: &Partition) -> Option<u64> {
-        self.partitions.get(partition.id()).map(|file| file.lines)
+        self.partitions.get(partition.id()).map(|file| file.len)
     }
 }

@@ -26,12 +26,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use clap::Parser;
-use inflight::RingWindow;
 use inflight::consumer::{Backoff, Batch, Consumer, FileStore, Limits, OffsetStore, Outcome};
+use inflight::{RingWindow, SkipWindow};
 
-use args::Args;
+use args::{Args, Kind};
 use faults::{Fate, Faults};
-use ledger::Ledgers;
+use ledger::{Ledgers, What};
 use log::{Line, Log};
 use state::State;
 
@@ -40,8 +40,11 @@ type Failure = Box<dyn std::error::Error + Send + Sync>;
 
 /// Messages of one partition in flight.
 const COUNT: usize = 4096;
-/// From a partition's stored watermark to its end: what a kill makes be handled again, at most.
+/// Messages from a partition's watermark to its end in the bounded window.
 const SPAN: usize = 2 * COUNT;
+/// Bytes from a partition's stored watermark to its end: what a kill makes be handled again, at
+/// most.
+const REPLAY: u64 = 4 << 20;
 /// How long an interrupted run waits for what is in flight.
 const DRAIN: Duration = Duration::from_secs(10);
 /// How often the progress is drawn.
@@ -85,9 +88,9 @@ impl Job {
         let store = FileStore::open(state.folder.join("offsets"))?;
         for partition in log.partitions() {
             let stored = store.load(&partition.name)?.unwrap_or(0);
-            if stored > partition.lines {
-                let (name, lines) = (&partition.name, partition.lines);
-                return Err(format!("{name} has {lines} lines, but {stored} were consumed").into());
+            if stored > partition.len {
+                let (name, len) = (&partition.name, partition.len);
+                return Err(format!("{name} has {len} bytes, but {stored} were consumed").into());
             }
         }
         let names = log.partitions().iter().map(|partition| partition.name.clone()).collect();
@@ -110,15 +113,26 @@ impl Job {
         let started = Instant::now();
         let written = Arc::clone(&ledgers);
         let faults = args.faults();
+        let limits = Limits::default().count(COUNT).replay(REPLAY);
         let consumer = Consumer::builder(Arc::clone(&log), Arc::clone(&store))
-            .window(|_| RingWindow::<_, SPAN>::boxed())
             .workers(args.workers)
             .batch(args.batch)
             .pull_batch(512)
-            .limits(Limits::default().count(COUNT).span(SPAN as u64).replay(SPAN as u64))
             .backoff(Backoff::new(Duration::from_millis(1), Duration::from_millis(100)))
-            .concurrent(move |batch: &Batch<Line>| handle(batch, &faults, &written))
-            .start()?;
+            .concurrent(move |batch: &Batch<Line>| handle(batch, &faults, &written));
+        let unbounded = limits.span(u64::MAX);
+        let consumer = match args.window {
+            Kind::Ring => consumer
+                .limits(limits.span(SPAN as u64))
+                .window(|_| RingWindow::<_, SPAN>::boxed_numbered())
+                .start(),
+            Kind::Skip => {
+                consumer.limits(unbounded).window(|_| Box::new(SkipWindow::numbered())).start()
+            }
+            Kind::SkipSparse => {
+                consumer.limits(unbounded).window(|_| Box::new(SkipWindow::new())).start()
+            }
+        }?;
 
         let mut display = display::Display::new(&log, args.quiet);
         let mut caught_up = false;
@@ -159,13 +173,14 @@ fn handle(batch: &Batch<Line>, faults: &Faults, ledgers: &Ledgers) -> Outcome {
             Fate::Slow => std::thread::sleep(faults.slowness),
             Fate::Fail | Fate::Fine => {}
         }
+        let next = message.value().next(message.offset());
         if fate == Fate::Fail {
             failed = true;
-            entries.failed(message.offset());
+            entries.push(message.offset(), next, What::Failed);
             return Err::<(), ()>(()).into();
         }
         std::hint::black_box(message.value().checksum());
-        entries.handled(message.offset());
+        entries.push(message.offset(), next, What::Handled);
         Ok::<(), ()>(()).into()
     });
     if let Some(offset) = panicking {
