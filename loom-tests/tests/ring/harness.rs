@@ -141,6 +141,9 @@ fn bound(model: &Model, way: &str) -> Option<usize> {
     }
 }
 
+/// Executions after which the default run of a model is cut.
+const MOST: usize = 20_000;
+
 /// Tells a process which run of its test it is for.
 const HOW: &str = "INFLIGHT_LOOM_RUN";
 
@@ -198,7 +201,10 @@ fn run_here(model: &'static Model, rmw: bool, control: Option<Control>) -> ! {
     set_rmw(rmw);
     clear_hits();
     let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = bound(model, if rmw { "rmw" } else { "plain" });
+    let bound = bound(model, if rmw { "rmw" } else { "plain" });
+    builder.preemption_bound = bound;
+    // The default run is for every change: what a model has beyond this is for the full run.
+    builder.max_permutations = bound.map(|_| MOST);
     builder.max_branches = 10_000;
     builder.check(|| {
         EXECUTIONS.fetch_add(1, Relaxed);

@@ -26,7 +26,7 @@ models! {
     give_back_beside_take: "a chunk given back beside a take that scans over it", "3 5 6 7", 3,
         [ChunkGivenBack], [];
     give_back_beside_slide: "a chunk given back beside the slide that comes to it", "1 3 7", 3 / 2,
-        [ChunkGivenBack], [MeetingRelaxed];
+        [ChunkGivenBack], [];
 }
 
 fn one_chunk_twice() {
@@ -197,10 +197,10 @@ fn remove_if_other(part: &crate::support::Part, offset: u64) -> bool {
 
 fn give_back_beside_slide() {
     let (window, part) = skip();
-    put(&part, [0, 64, 68]);
-    remove(&part, [64]);
+    put(&part, [0, 64, 68, 72]);
+    remove(&part, [64, 72]);
     let other = part.clone();
     both(move || remove(&other, [0]), || remove(&part, [68]));
-    settled(&part, 69, 0);
+    settled(&part, 73, 0);
     ended(window, part);
 }

@@ -5,7 +5,7 @@ use crate::support::{ended, put, remove, settled, skip, skip_with_callers_seal, 
 
 models! {
     two_finish_one_block: "two removes of the last two offsets of a block", "1 2 3 7", 2 / 1,
-        [], [MeetingRelaxed, WatermarkStore];
+        [], [WatermarkStore];
     two_finish_two_blocks: "two removes, each of the only message of a block", "1 2 3 7", 3 / 2,
         [LastReference], [MeetingRelaxed, FrontBeforeWatermark];
     three_finish_three_blocks: "three removes, each of the only message of a block", "1 2 3 7", 1,
