@@ -7,7 +7,7 @@ use crate::support::{ended, put, remove, remove_if_there, settled, skip, slid};
 
 models! {
     revoke_beside_commit: "revoke beside the commit of the shared lease", "3 4 7", 3,
-        [LeaseGone], [PhaseOnly];
+        [LeaseGone], [];
     case_26_revoke_beside_remove: "revoke of a detached message beside its remove", "3 4 7", 3,
         [], [RevokeShared];
     revoke_and_retake_beside_commit: "revoke, rollback and a new take beside the old commit", "3 4 5 7", 3,
