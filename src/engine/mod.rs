@@ -126,9 +126,7 @@ impl Words {
     /// Everything below it was given up, given a position near it.
     #[inline(always)]
     pub(crate) fn floor(&self, near: Pos) -> Pos {
-        let floor = expand(self.generation.floor.load(Ordering::Acquire), near);
-        // A floor that lags by half a range reads as ahead: it is long passed.
-        if NARROW && distance(near, floor) > 1 << 30 { 0 } else { floor }
+        expand(self.generation.floor.load(Ordering::Acquire), near)
     }
 
     /// How many messages were given up for `reason`.
@@ -292,6 +290,10 @@ pub(crate) fn move_watermark<S: Space + ?Sized>(space: &S, from: Pos, to: Pos) -
 /// ready.
 #[cold]
 fn carry_cursor<S: Space + ?Sized>(space: &S, from: Pos, to: Pos) {
+    if NARROW {
+        // The floor comes along too: half a range behind, it would read as ahead.
+        raise(&space.words().generation.floor, to, to);
+    }
     let cursor = &space.words().cursor;
     let mut seen = cursor.load(Ordering::Acquire);
     loop {
