@@ -188,7 +188,8 @@ impl Model {
         }
         if n > 0 {
             self.idle = true;
-            if self.closed && self.slide() == self.end {
+            self.slide();
+            if self.closed && self.messages.is_empty() {
                 return Err(TakeError::Closed);
             }
         }
