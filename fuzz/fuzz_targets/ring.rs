@@ -188,9 +188,12 @@ impl Model {
         }
         if n > 0 {
             self.idle = true;
-            self.slide();
-            if self.closed && self.messages.is_empty() {
-                return Err(TakeError::Closed);
+            // Only a closed window is slid by a take that finds nothing.
+            if self.closed {
+                self.slide();
+                if self.messages.is_empty() {
+                    return Err(TakeError::Closed);
+                }
             }
         }
         Err(TakeError::Empty)
