@@ -45,8 +45,11 @@
 //!
 //! Laps are compared by their signed difference. A party that holds an old word is misled only
 //! when the slot goes on by exactly 2^50 (2^20) laps meanwhile, and an empty slot must not lag
-//! by half of that: jumps are limited to a quarter ([`Lap::FAR`]) and assign raises every empty
-//! slot. With 64 slots of 32 bits that is 2^26 messages during one stopped call.
+//! by half of that: jumps are limited to an eighth ([`Lap::FAR`]), and assign raises every slot it
+//! sees, those that it finishes and those that it dooms too, however long they stay doomed. What
+//! it cannot raise is a slot that a call is finishing or releasing at that moment: that may lag by
+//! one assignment more for each that begins during the one call, and two are within the half.
+//! With 64 slots of 32 bits all this is 2^26 messages during one stopped call.
 
 use core::mem::MaybeUninit;
 use core::ptr::{self, NonNull};
@@ -69,7 +72,7 @@ impl Lap {
     pub(crate) const BITS: u32 = LAP_BITS;
 
     /// No slot may be raised by more laps than this at once.
-    pub(crate) const FAR: u64 = 1 << (LAP_BITS - 2);
+    pub(crate) const FAR: u64 = 1 << (LAP_BITS - 3);
 
     #[inline(always)]
     pub(crate) const fn new(lap: u64) -> Self {
@@ -86,6 +89,11 @@ impl Lap {
     #[inline(always)]
     fn next(self) -> Self {
         Self::new(self.0 as u64 + 1)
+    }
+
+    /// Of the slot that a release then leaves for this lap.
+    fn before(self) -> Self {
+        Self::new((self.0 as u64).wrapping_sub(1))
     }
 
     /// Is this lap later than `other`?
@@ -379,9 +387,21 @@ impl<T> Slot<T> {
         taking.doomed = self.exchange(filling, filling.with(Phase::Empty)).is_err();
         if taking.doomed {
             hit(Branch::DoomedReleased);
-            self.state.store(State::new(lap.next(), 0, Phase::Empty).0, Ordering::Release);
+            self.release();
         }
         taking
+    }
+
+    /// DOOMED -> EMPTY of the next lap, which is the one that the last assign asked for.
+    fn release(&self) {
+        let mut seen = self.state();
+        loop {
+            match self.exchange(seen, State::new(seen.lap().next(), 0, Phase::Empty)) {
+                Ok(()) => return,
+                // Doomed by one more assign.
+                Err(other) => seen = other,
+            }
+        }
     }
 
     // --- take ---
@@ -561,7 +581,7 @@ impl<T> Slot<T> {
         (lent.phase() == Phase::Lent && self.exchange(lent, held).is_ok()).then_some(held)
     }
 
-    /// LENT (or DOOMED) -> EMPTY of the next lap, the message moved out.
+    /// LENT or DOOMED -> EMPTY of the next lap, the message moved out.
     ///
     /// # Safety
     /// The caller has this slot LENT (or it was doomed since, also from FILLING).
@@ -569,29 +589,31 @@ impl<T> Slot<T> {
     pub(crate) unsafe fn finish_lent(&self) -> Taking<T> {
         // SAFETY: LENT and DOOMED belong to the caller alone.
         let mut taking = unsafe { self.move_out() };
-        // Both outcomes end in the same word, and nobody else may leave LENT or DOOMED: a swap
-        // that says which it was. The word's lap does not change in the party's hands.
+        // Nobody else may leave LENT or DOOMED, and both are left the same way: a swap that says
+        // which it was.
         let lap = State(self.state.load(Ordering::Relaxed)).lap();
         let done = State::new(lap.next(), 0, Phase::Empty);
         let was = State(self.state.swap(done.0, Ordering::AcqRel));
         taking.doomed = was.phase() == Phase::Doomed;
         if taking.doomed {
             hit(Branch::DoomedReleased);
+            // Doomed between the load and the swap: for a lap further on.
+            self.raise(was.lap().next());
         }
         taking
     }
 
     // --- by number, or by exact word ---
 
-    /// FINISHING -> EMPTY of the next lap, the message moved out.
+    /// FINISHING -> EMPTY of `to`, the message moved out.
     ///
     /// # Safety
-    /// The caller made this slot FINISHING, from a word of `lap`.
+    /// The caller made this slot FINISHING, from a word of a lap before `to`.
     #[inline(always)]
-    unsafe fn settle(&self, lap: Lap) -> Taking<T> {
+    unsafe fn settle(&self, to: Lap) -> Taking<T> {
         // SAFETY: FINISHING belongs to the caller alone.
         let taking = unsafe { self.move_out() };
-        self.state.store(State::new(lap.next(), 0, Phase::Empty).0, Ordering::Release);
+        self.state.store(State::new(to, 0, Phase::Empty).0, Ordering::Release);
         taking
     }
 
@@ -615,7 +637,7 @@ impl<T> Slot<T> {
             }
             match self.exchange(seen, seen.with(Phase::Finishing)) {
                 // SAFETY: just made FINISHING.
-                Ok(()) => return Ok(unsafe { self.settle(lap) }),
+                Ok(()) => return Ok(unsafe { self.settle(lap.next()) }),
                 Err(other) => seen = other,
             }
         }
@@ -630,7 +652,7 @@ impl<T> Slot<T> {
             return None;
         }
         // SAFETY: just made FINISHING.
-        Some(unsafe { self.settle(held.lap()) })
+        Some(unsafe { self.settle(held.lap().next()) })
     }
 
     /// HELD, exactly this word -> READY.
@@ -713,7 +735,8 @@ impl<T> Slot<T> {
     }
 
     /// Assign's transitions: READY and HELD are finished here (the message is returned), FILLING
-    /// and LENT are doomed, EMPTY is raised to `lap`, FINISHING is left to its owner.
+    /// and LENT are doomed, FINISHING is left to its owner. EMPTY is raised to `lap`, and what is
+    /// finished or doomed will be EMPTY of it.
     pub(crate) fn evict(&self, lap: Lap) -> Eviction<T> {
         let mut seen = self.state();
         loop {
@@ -728,15 +751,18 @@ impl<T> Slot<T> {
                 Phase::Ready | Phase::Held => seen.with(Phase::Finishing),
                 Phase::Filling if weak(Control::FillingLeft) => return Eviction::Nothing,
                 Phase::Lent if weak(Control::LentLeft) => return Eviction::Nothing,
-                Phase::Filling | Phase::Lent => seen.with(Phase::Doomed),
-                Phase::Finishing | Phase::Doomed => return Eviction::Nothing,
+                Phase::Filling | Phase::Lent | Phase::Doomed => {
+                    State::new(lap.before(), 0, Phase::Doomed)
+                }
+                Phase::Finishing => return Eviction::Nothing,
             };
             match self.exchange(seen, to) {
                 Ok(()) if to.phase() == Phase::Finishing => {
                     let offset = self.offset.load();
                     // SAFETY: just made FINISHING.
-                    return Eviction::Message(offset, unsafe { self.settle(seen.lap()) });
+                    return Eviction::Message(offset, unsafe { self.settle(lap) });
                 }
+                Ok(()) if seen.phase() == Phase::Doomed => return Eviction::Nothing,
                 Ok(()) => return Eviction::Doomed { lent: seen.phase() == Phase::Lent },
                 Err(other) => seen = other,
             }

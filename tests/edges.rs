@@ -334,3 +334,28 @@ scenarios! {
         assert_eq!(part.picture(9).to_string(), "stale");
     }
 }
+
+scenarios! {
+    /// What an assignment finds in use keeps up with it, however far the log goes on while a lease
+    /// has its slot still: found with 32-bit words, where half the range of a lap is soon passed.
+    fn slots_in_use_keep_up_with_far_assignments<K>(variant) {
+        for assignments in [1, 2, 3, 7] {
+            let window = K::window::<u64, 8>(variant, false);
+            let far = K::far(8) - 1;
+            let mut part = window.assign(0);
+            part.put_batch(&mut (0..8).map(|at| (at, at))).unwrap();
+            let lent = part.take(2).unwrap();
+            part.take_shared(2).unwrap().detach();
+            for _ in 0..assignments {
+                part.advance_to(far).unwrap();
+                part = window.assign(0);
+            }
+            drop(lent);
+            part.advance_to(far).unwrap();
+            for at in far..far + 24 {
+                part.put(at, at).unwrap();
+                assert_eq!(part.remove(at).unwrap().get(), at + 1, "{assignments} assignments");
+            }
+        }
+    }
+}

@@ -49,7 +49,7 @@ impl Kind for RingKind {
     }
 
     fn far(n: usize) -> u64 {
-        let (laps, most) = if NARROW { (1 << 18, 1 << 29) } else { (1 << 48, 1 << 62) };
+        let (laps, most) = if NARROW { (1 << 17, 1 << 29) } else { (1 << 47, 1 << 62) };
         (n as u64).saturating_mul(laps).min(most)
     }
 }
