@@ -165,6 +165,22 @@ pub enum Control {
     OrphanFreed,
     /// A call that puts an orphan back does not look again at whether it was released meanwhile.
     OrphanForgotten,
+    /// What is given back to a budget is not ordered before what is then taken.
+    BudgetRelaxed,
+    /// What is free of a budget is taken by a plain store.
+    BudgetTakenByStore,
+    /// What a share uses is raised by a plain store.
+    BudgetUsedByStore,
+    /// A charge that needs less than it took keeps the rest.
+    BudgetSurplusKept,
+    /// What a release frees is worked out from an earlier look.
+    BudgetReleasedByLook,
+    /// A release frees what belongs to the floor, too.
+    BudgetFloorReleased,
+    /// A message taken back after an assign is paid back by the release, and by the put.
+    BudgetPaidBackTwice,
+    /// A waiter for a budget does not meet those who give back.
+    BudgetUnmet,
 }
 
 #[cfg(loom)]
@@ -224,6 +240,14 @@ impl Control {
         Self::ClaimWakerWithoutCas,
         Self::StandIgnoresBusy,
         Self::OverUnsaid,
+        Self::BudgetRelaxed,
+        Self::BudgetTakenByStore,
+        Self::BudgetUsedByStore,
+        Self::BudgetSurplusKept,
+        Self::BudgetReleasedByLook,
+        Self::BudgetFloorReleased,
+        Self::BudgetPaidBackTwice,
+        Self::BudgetUnmet,
     ];
 
     /// Every one of the skip list, in order.
@@ -302,6 +326,8 @@ pub enum Branch {
     BatchPassedMeanwhile,
     /// An ender found that an assign had taken its batch away.
     BatchEvicted,
+    /// A charge needed less in the end than it had taken.
+    BudgetSurplus,
 }
 
 #[cfg(loom)]
@@ -327,6 +353,7 @@ impl Branch {
         Self::FloorDoomed,
         Self::LeftWhileClaimed,
         Self::ArmedWhileClaimed,
+        Self::BudgetSurplus,
     ];
 
     /// Every one of the skip list, in order.

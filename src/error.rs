@@ -142,6 +142,9 @@ pub enum PutErrorKind {
     Stale,
     /// The window is closed.
     Closed,
+    /// The window's share of its budget is used up, or too little is left of it for a message of
+    /// this size. Put it again when messages have been finished. Not in a window without a budget.
+    OverBudget,
 }
 
 impl fmt::Display for PutErrorKind {
@@ -154,6 +157,7 @@ impl fmt::Display for PutErrorKind {
             Self::OutOfRange => "the offset or size is out of range",
             Self::Stale => "the assignment has ended",
             Self::Closed => "the window is closed",
+            Self::OverBudget => "the budget has no room for the message",
         })
     }
 }
@@ -178,6 +182,8 @@ pub enum PutError<T> {
     Stale(T),
     /// See [`PutErrorKind::Closed`].
     Closed(T),
+    /// See [`PutErrorKind::OverBudget`].
+    OverBudget(T),
 }
 
 impl<T> PutError<T> {
@@ -190,6 +196,7 @@ impl<T> PutError<T> {
             PutErrorKind::OutOfRange => Self::OutOfRange(value),
             PutErrorKind::Stale => Self::Stale(value),
             PutErrorKind::Closed => Self::Closed(value),
+            PutErrorKind::OverBudget => Self::OverBudget(value),
         }
     }
 
@@ -203,6 +210,7 @@ impl<T> PutError<T> {
             Self::OutOfRange(_) => PutErrorKind::OutOfRange,
             Self::Stale(_) => PutErrorKind::Stale,
             Self::Closed(_) => PutErrorKind::Closed,
+            Self::OverBudget(_) => PutErrorKind::OverBudget,
         }
     }
 
@@ -215,7 +223,8 @@ impl<T> PutError<T> {
             | Self::BelowWatermark(value)
             | Self::OutOfRange(value)
             | Self::Stale(value)
-            | Self::Closed(value) => value,
+            | Self::Closed(value)
+            | Self::OverBudget(value) => value,
         }
     }
 }
@@ -266,6 +275,48 @@ impl<T> fmt::Display for BatchPutError<T> {
 
 impl<T> Error for BatchPutError<T> {}
 
+/// Why nothing was reserved, of a budget.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ReserveError {
+    /// Not enough is left now: so much is missing, of what is short. Try again when messages have
+    /// been finished.
+    Short {
+        /// Messages missing.
+        messages: usize,
+        /// Bytes missing.
+        bytes: u64,
+    },
+    /// More than can ever be reserved: so much is, when nothing else is in flight.
+    TooMuch {
+        /// Messages at most.
+        messages: usize,
+        /// Bytes at most.
+        bytes: u64,
+    },
+    /// The assignment has ended.
+    Stale,
+    /// The window is closed.
+    Closed,
+}
+
+impl fmt::Display for ReserveError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Short { messages, bytes } => {
+                write!(f, "the budget is short of {messages} messages and {bytes} bytes")
+            }
+            Self::TooMuch { messages, bytes } => {
+                write!(f, "never more than {messages} messages and {bytes} bytes can be reserved")
+            }
+            Self::Stale => f.write_str("the assignment has ended"),
+            Self::Closed => f.write_str("the window is closed"),
+        }
+    }
+}
+
+impl Error for ReserveError {}
+
 /// Why a take gave nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -299,10 +350,12 @@ pub enum WaitError {
     Stale,
     /// The window is closed: for a putter at once, for a taker when nothing is left unfinished.
     Closed,
-    /// Eight wait on this window already.
+    /// Eight wait on this window already; to reserve, on this budget.
     WaitersFull,
     /// None was asked for.
     Nothing,
+    /// More was asked for than a budget ever has.
+    TooMuch,
     /// The time is up (blocking calls with a limit).
     TimedOut,
 }
@@ -313,8 +366,9 @@ impl fmt::Display for WaitError {
         f.write_str(match self {
             Self::Stale => "the assignment has ended",
             Self::Closed => "the window is closed",
-            Self::WaitersFull => "eight wait on this window already",
+            Self::WaitersFull => "eight wait on this window, or this budget, already",
             Self::Nothing => "no message was asked for",
+            Self::TooMuch => "so much is never in the budget",
             Self::TimedOut => "the time is up",
         })
     }

@@ -17,6 +17,47 @@ pub struct Usage {
     pub bytes: u64,
 }
 
+impl Usage {
+    pub(crate) const NONE: Self = Self { count: 0, bytes: 0 };
+    pub(crate) const ENDLESS: Self = Self { count: usize::MAX, bytes: u64::MAX };
+
+    /// The sum, of each.
+    #[inline(always)]
+    pub(crate) fn plus(self, other: Self) -> Self {
+        Self {
+            count: self.count.saturating_add(other.count),
+            bytes: self.bytes.saturating_add(other.bytes),
+        }
+    }
+
+    /// How much more this is, of each.
+    #[inline(always)]
+    pub(crate) fn minus(self, other: Self) -> Self {
+        Self {
+            count: self.count.saturating_sub(other.count),
+            bytes: self.bytes.saturating_sub(other.bytes),
+        }
+    }
+
+    /// The lesser of each.
+    #[inline(always)]
+    pub(crate) fn min(self, other: Self) -> Self {
+        Self { count: self.count.min(other.count), bytes: self.bytes.min(other.bytes) }
+    }
+
+    /// The greater of each.
+    #[inline(always)]
+    pub(crate) fn max(self, other: Self) -> Self {
+        Self { count: self.count.max(other.count), bytes: self.bytes.max(other.bytes) }
+    }
+
+    /// Is it at least that, of each?
+    #[inline(always)]
+    pub(crate) fn covers(self, other: Self) -> bool {
+        self.count >= other.count && self.bytes >= other.bytes
+    }
+}
+
 /// Messages and bytes of one side. With 64 bits both are in one word (24 and 40 bits), so that
 /// one read-modify-write counts both: the difference of two such sums decodes exactly while what
 /// is in flight fits, whatever has carried from one field to the other. With 32 bits each has a

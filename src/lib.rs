@@ -41,6 +41,7 @@
 //! | end, span | the highest offset admitted, plus one; the distance from the watermark to it |
 //! | seal | close an offset that was never admitted, so that a late put for it is refused |
 //! | assignment | the handle of one generation; the last one wins, calls of older ones answer [`Stale`] |
+//! | budget, share, permit | an exact limit on messages and bytes in flight, of one window or several; one window's part in it; what is reserved before a pull. See [`Budget`] |
 //!
 //! # Features
 //!
@@ -48,7 +49,7 @@
 //! |---|---|
 //! | `std` (default) | the consumer: threads, clocks, files; brings `alloc` |
 //! | `alloc` | owned assignments, shared leases of any size, `SkipWindow` |
-//! | `async` | waiting for messages and for room, by any executor and without an allocator; with `std` also blocking |
+//! | `async` | waiting for messages, for room and for a budget, by any executor and without an allocator; with `std` also blocking |
 //! | `portable-atomic` | atomics by that crate, for targets without compare-exchange |
 //! | `critical-section` | those by the critical section that your target's crate provides |
 //!
@@ -113,6 +114,9 @@
 //! | `space_async`, `space_for_async` | a poll: the slide | AcqRel | a poll: lock-free | no |
 //! | `take_blocking`, `take_timeout` | a poll each time it is woken | AcqRel | waits | once, its waker |
 //! | `space_blocking`, `space_timeout`, `space_for_blocking`, `space_for_timeout` | a poll each time it is woken | AcqRel | waits | once, its waker |
+//! | `reserve`, `reserve_up_to` | O(1) | AcqRel | lock-free | no |
+//! | `reserve_async` | a poll: O(1) | AcqRel | a poll: lock-free | no |
+//! | `reserve_blocking`, `reserve_timeout` | a poll each time it is woken | AcqRel | waits | once, its waker |
 //! | `head` | the slide | AcqRel | lock-free | no |
 //! | `picture` | O(width), when it is shown | acquire | wait-free a step | no |
 //! | `snapshot` | O(*d*), O(*N*) in a ring | AcqRel | lock-free | no |
@@ -197,6 +201,42 @@
 //! | `begin`, `fail`, `retry` | O(1) | AcqRel | lock-free | no |
 //! | `end`, `skip` | O(1), O(*n*) when it completes a batch | AcqRel | lock-free | no |
 //! | `watermark`, `head` | O(1) | acquire | wait-free | no |
+//!
+//! ## Budget
+//!
+//! | method | cost | ordering | progress | allocates |
+//! |---|---|---|---|---|
+//! | `limit` | O(1) | none | wait-free | no |
+//! | `free` | O(1) | acquire | wait-free | no |
+//!
+//! ## Share
+//!
+//! | method | cost | ordering | progress | allocates |
+//! |---|---|---|---|---|
+//! | `budget`, `floor` | O(1) | none | wait-free | no |
+//! | `with_floor` | O(1) | AcqRel | lock-free | no |
+//! | `used`, `room`, `most` | O(1) | acquire | wait-free | no |
+//!
+//! ## Budgeted
+//!
+//! | method | cost | ordering | progress | allocates |
+//! |---|---|---|---|---|
+//! | `new` | O(1); what was in the window, as `drain` | alone with the window | wait-free | no |
+//! | `share` | O(1) | none | wait-free | no |
+//!
+//! In a budgeted window each call that finishes messages gives back what they cost, by two more
+//! read-modify-writes (one within the floor; twice as many with 32-bit words), once for a batch or
+//! lease; a put without a permit pays as much.
+//!
+//! ## Permit
+//!
+//! | method | cost | ordering | progress | allocates |
+//! |---|---|---|---|---|
+//! | `messages`, `bytes` | O(1) | none | wait-free | no |
+//! | `put_sized` | as of the assignment, and O(1) for what the permit lacks | AcqRel | lock-free | no |
+//! | `put_batch_sized` | as of the assignment, and O(1) a message for what the permit lacks | AcqRel | lock-free | no |
+//!
+//! Dropping a permit is O(1), AcqRel and wait-free.
 #![no_std]
 // The word is 32 or 64 bits wide: a conversion that is useless here is needed there.
 #![allow(clippy::useless_conversion, clippy::unnecessary_cast)]
@@ -211,6 +251,7 @@ extern crate std;
 mod adapter;
 mod assignment;
 mod batch;
+mod budget;
 mod control;
 mod engine;
 mod error;
@@ -307,10 +348,13 @@ pub use assignment::{Assignment, At};
 pub use batch::BoxedBatchWatermark;
 pub use batch::{Batch, BatchError, BatchId, BatchRef, BatchWatermark, Batches, BeginError};
 #[cfg(feature = "async")]
+pub use budget::ReserveFuture;
+pub use budget::{Budget, Budgeted, Permit, Share};
+#[cfg(feature = "async")]
 pub use error::WaitError;
 pub use error::{
     AdvanceError, BatchPut, BatchPutError, BatchRemove, Floor, Next, Put, PutError, PutErrorKind,
-    RemoveError, Report, RevokeError, SkipReason, Stale, TakeError,
+    RemoveError, Report, ReserveError, RevokeError, SkipReason, Stale, TakeError,
 };
 pub use flow::Usage;
 pub use lease::{Iter, Lease, Message, Values};

@@ -180,6 +180,24 @@ impl State {
         }
     }
 
+    /// Does the slot accept a put of `lap`, or why not?
+    #[inline(always)]
+    pub(crate) fn accepts(self, lap: Lap) -> Result<(), Taken> {
+        if self.phase() == Phase::Empty {
+            if self.lap().is_after(lap) && !weak(Control::PutIgnoresLap) {
+                hit(Branch::PutPassed);
+                return Err(Taken::Passed);
+            }
+            Ok(())
+        } else if self.phase() == Phase::Doomed || lap.is_after(self.lap()) {
+            Err(Taken::Busy)
+        } else if self.lap() == lap {
+            Err(Taken::Duplicate)
+        } else {
+            Err(Taken::Passed)
+        }
+    }
+
     /// Does the word say that the offset of `lap` is finished or sealed?
     #[inline(always)]
     pub(crate) fn is_done(self, lap: Lap) -> bool {
@@ -313,18 +331,7 @@ impl<T> Slot<T> {
     pub(crate) fn fill(&self, lap: Lap) -> Result<(), Taken> {
         let mut seen = self.state();
         loop {
-            if seen.phase() == Phase::Empty {
-                if seen.lap().is_after(lap) && !weak(Control::PutIgnoresLap) {
-                    hit(Branch::PutPassed);
-                    return Err(Taken::Passed);
-                }
-            } else if seen.phase() == Phase::Doomed || lap.is_after(seen.lap()) {
-                return Err(Taken::Busy);
-            } else if seen.lap() == lap {
-                return Err(Taken::Duplicate);
-            } else {
-                return Err(Taken::Passed);
-            }
+            seen.accepts(lap)?;
             let filling = State::new(lap, 0, Phase::Filling);
             if weak(Control::FillWithoutCas) {
                 self.state.store(filling.0, Ordering::Release);

@@ -116,6 +116,32 @@ pub trait Window: Sealed {
     }
 }
 
+#[cfg(feature = "alloc")]
+impl<W: Window> Sealed for alloc::boxed::Box<W> {}
+#[cfg(feature = "alloc")]
+impl<W: Window> Window for alloc::boxed::Box<W> {
+    type Value = W::Value;
+    type Space = W::Space;
+
+    #[inline(always)]
+    fn space(&self) -> &W::Space {
+        (**self).space()
+    }
+
+    #[inline(always)]
+    fn pin(&self) -> <W::Space as Space>::Pin {
+        (**self).pin()
+    }
+
+    fn capacity(&self) -> Option<usize> {
+        (**self).capacity()
+    }
+
+    fn drain_next(&mut self) -> Option<(u64, W::Value)> {
+        (**self).drain_next()
+    }
+}
+
 /// What is left in a window, lowest first: see [`Window::drain`].
 #[derive(Debug)]
 #[must_use = "nothing is taken out until it is iterated"]

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-const TYPES: [&str; 9] = [
+const TYPES: [&str; 13] = [
     "Window",
     "Assignment",
     "At",
@@ -15,6 +15,10 @@ const TYPES: [&str; 9] = [
     "BatchWatermark",
     "BoxedBatchWatermark",
     "Batches",
+    "Budget",
+    "Share",
+    "Budgeted",
+    "Permit",
 ];
 
 type Methods = BTreeSet<(String, String)>;

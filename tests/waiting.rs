@@ -9,7 +9,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
-use inflight::{PutError, RingWindow, SkipWindow, WaitError, Window};
+use inflight::{Budget, Budgeted, PutError, RingWindow, Share, SkipWindow, WaitError, Window};
 
 /// A waker that counts.
 #[derive(Default)]
@@ -800,4 +800,138 @@ mod blocking {
         window.assign_owned(0);
         assert_eq!(taker.join().unwrap(), Err(WaitError::Stale));
     }
+}
+
+// --- for a budget ---
+
+/// A window with a share of the budget, guaranteed so many messages.
+fn paid(budget: &Budget, floor: usize) -> Budgeted<RingWindow<u64, 16>, &Budget> {
+    Budgeted::new(RingWindow::new(), Share::with_floor(budget, floor, 0).unwrap())
+}
+
+#[test]
+fn whatever_is_given_back_wakes_who_waits_for_a_budget() {
+    let budget = Budget::new(4, 100);
+    let (one, two) = (paid(&budget, 0), paid(&budget, 0));
+    let (one, two) = (one.assign(0), two.assign(0));
+    let (bell, waker) = Bell::new();
+    one.put_sized(0, 60, 1).unwrap();
+    let permit = one.reserve(3, 0).unwrap();
+
+    let mut waits = two.reserve_async(2, 50);
+    pending(&mut waits, &waker);
+    assert_eq!(bell.rung(), 0);
+    drop(permit);
+    assert_eq!(bell.rung(), 1);
+    // Still short of bytes.
+    pending(&mut waits, &waker);
+    one.remove(0).unwrap();
+    assert_eq!(bell.rung(), 1);
+    let permit = ready(&mut waits, &waker).unwrap();
+    assert_eq!((permit.messages(), permit.bytes(), budget.free().count), (2, 50, 2));
+    drop(waits);
+    one.put_sized(1, 1, 1).unwrap();
+    one.remove(1).unwrap();
+    assert_eq!(bell.rung(), 0, "nobody waits any more");
+}
+
+#[test]
+fn what_is_left_of_a_floor_wakes_too() {
+    let budget = Budget::new(2, 100);
+    let window = paid(&budget, 2);
+    let part = window.assign(0);
+    let (bell, waker) = Bell::new();
+    part.put(0, 0).unwrap();
+    let mut waits = part.reserve_async(2, 0);
+    pending(&mut waits, &waker);
+    part.take(1).unwrap().commit().unwrap();
+    // Below the floor nothing becomes free for others.
+    assert_eq!((bell.rung(), budget.free().count), (1, 0));
+    assert_eq!(ready(&mut waits, &waker).unwrap().messages(), 2);
+}
+
+#[test]
+fn a_window_that_goes_wakes_who_waits_for_its_budget() {
+    let budget = Budget::new(4, 100);
+    let (one, two) = (paid(&budget, 3), paid(&budget, 0));
+    let two = two.assign(0);
+    let (bell, waker) = Bell::new();
+    let _held = two.reserve(1, 0).unwrap();
+    let mut waits = two.reserve_async(1, 0);
+    assert_eq!(ready(&mut two.reserve_async(2, 0), &waker).unwrap_err(), WaitError::TooMuch);
+    pending(&mut waits, &waker);
+    drop(one);
+    assert_eq!(bell.rung(), 1);
+    assert_eq!(ready(&mut waits, &waker).unwrap().messages(), 1);
+}
+
+#[test]
+fn an_end_wakes_who_waits_for_a_budget() {
+    let budget = Budget::new(1, 100);
+    let (one, two) = (paid(&budget, 0), paid(&budget, 0));
+    let (bell, waker) = Bell::new();
+    let _held = one.assign(0).reserve(1, 0).unwrap();
+    let old = two.assign(0);
+    let mut waits = old.reserve_async(1, 0);
+    pending(&mut waits, &waker);
+    let new = two.assign(0);
+    assert!(bell.rung() > 0);
+    assert_eq!(ready(&mut waits, &waker).unwrap_err(), WaitError::Stale);
+    let mut waits = new.reserve_async(1, 0);
+    pending(&mut waits, &waker);
+    new.close().unwrap();
+    assert!(bell.rung() > 0);
+    assert_eq!(ready(&mut waits, &waker).unwrap_err(), WaitError::Closed);
+}
+
+#[test]
+fn the_seats_of_a_budget() {
+    let budget = Budget::new(1, 100);
+    let (one, two) = (paid(&budget, 0), paid(&budget, 0));
+    let (one, two) = (one.assign(0), two.assign(0));
+    let (bell, waker) = Bell::new();
+    let permit = one.reserve(1, 0).unwrap();
+    let mut waits: Vec<_> =
+        (0..4).flat_map(|_| [one, two]).map(|p| p.reserve_async(1, 1)).collect();
+    waits.iter_mut().for_each(|waits| pending(waits, &waker));
+    assert_eq!(ready(&mut one.reserve_async(1, 1), &waker).unwrap_err(), WaitError::WaitersFull);
+    // A future that is dropped leaves its seat, and takes no wake-up with it.
+    drop(waits.pop());
+    let mut last = two.reserve_async(1, 1);
+    pending(&mut last, &waker);
+    drop(permit);
+    assert_eq!(bell.rung(), 8);
+    drop(waits);
+    assert_eq!(ready(&mut last, &waker).unwrap().messages(), 1);
+    assert_eq!(budget.free().count, 1);
+}
+
+#[cfg(feature = "std")]
+#[test]
+fn threads_that_wait_for_a_budget() {
+    let budget = Budget::new(3, 30);
+    let (one, two) = (paid(&budget, 1), paid(&budget, 0));
+    let late = one.assign(0).reserve(3, 0).unwrap();
+    let timed_out = two.assign(0).reserve_timeout(1, 1, Duration::from_millis(20));
+    assert_eq!(timed_out.unwrap_err(), WaitError::TimedOut);
+    drop(late);
+    let rounds = if cfg!(miri) { 20 } else { 5_000 };
+    thread::scope(|scope| {
+        for window in [&one, &two] {
+            let part = window.assign(0);
+            let pull = move || {
+                for offset in 0..rounds {
+                    let mut permit = part.reserve_blocking(2, 20).unwrap();
+                    permit.put_sized(offset, 10, offset).unwrap();
+                }
+            };
+            scope.spawn(pull);
+            scope.spawn(move || {
+                for _ in 0..rounds {
+                    part.take_blocking(1).unwrap().commit().unwrap();
+                }
+            });
+        }
+    });
+    assert_eq!(budget.free().count, 2);
 }

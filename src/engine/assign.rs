@@ -3,7 +3,9 @@
 use core::ops::ControlFlow;
 
 use crate::control::{Control, weak};
-use crate::engine::{CLOSED, Evicted, Generation, IDLE, Part, Space, move_watermark};
+#[cfg(feature = "async")]
+use crate::engine::Meter;
+use crate::engine::{CLOSED, Evicted, Generation, IDLE, Part, Space, count_out, move_watermark};
 use crate::error::Stale;
 use crate::position::{Monotone, Pos, distance, expand, raise};
 use crate::slot::{Eviction, Phase, Taking};
@@ -63,7 +65,7 @@ pub(crate) fn assign<S: Space + ?Sized>(space: &S, start: u64, pin: &S::Pin) -> 
     };
     // Those of older assignments learn that those have ended.
     #[cfg(feature = "async")]
-    words.waiters.wake_all();
+    wake_ended(space);
     space.begin(first, pin);
     if !weak(Control::AdmittedRelaxed) {
         words.flow.meet_admitted();
@@ -86,6 +88,15 @@ pub(crate) fn assign<S: Space + ?Sized>(space: &S, start: u64, pin: &S::Pin) -> 
     }
 }
 
+/// An assignment has ended, or was closed: all who wait learn that, also for the budget.
+#[cfg(feature = "async")]
+fn wake_ended<S: Space + ?Sized>(space: &S) {
+    space.words().waiters.wake_all();
+    if let Some(waiters) = space.meter().waiters() {
+        waiters.wake_all();
+    }
+}
+
 /// Takes every slot from positions below `to`, then moves the watermark there. Says what was
 /// dropped and how many slots leases have still. Ends also when `dropped` panics.
 pub(super) fn sweep_out<S: Space + ?Sized>(
@@ -103,7 +114,7 @@ pub(super) fn sweep_out<S: Space + ?Sized>(
     }
     space.sweep(to, pin, |slot, lap| match slot.evict(lap) {
         Eviction::Message(offset, Taking { value, bytes, .. }) => {
-            space.words().flow.finish(1, u64::from(bytes));
+            count_out(space, 1, u64::from(bytes));
             // A later assignment may wait for this slot; the drop may be slow.
             #[cfg(feature = "async")]
             space.words().waiters.wake_any(ROOM);
@@ -140,7 +151,7 @@ impl<S: Space + ?Sized> Part<'_, S> {
             Err(_) => return Err(Stale),
         };
         #[cfg(feature = "async")]
-        self.words().waiters.wake_all();
+        wake_ended(self.space);
         Ok(open)
     }
 

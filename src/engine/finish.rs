@@ -3,7 +3,7 @@
 use core::marker::PhantomData;
 
 use crate::control::{Control, weak};
-use crate::engine::{Elsewhere, Part, Space};
+use crate::engine::{Elsewhere, Part, Space, count_out};
 use crate::error::{AdvanceError, Next, RemoveError, SkipReason, Stale};
 use crate::position::{Pos, distance, expand, raise};
 use crate::slot::{Slot, Taking, Unfinished};
@@ -16,7 +16,7 @@ impl<'a, S: Space + ?Sized> Part<'a, S> {
         if weak(Control::DoomedSilent) {
             return;
         }
-        self.words().flow.finish(count, u64::from(bytes));
+        count_out(self.space, count, u64::from(bytes));
         self.space.slide(pin);
         #[cfg(feature = "async")]
         self.wake_finished();
@@ -210,7 +210,7 @@ impl<'a, 'p, S: Space + ?Sized> Finishing<'a, 'p, S> {
 
     #[inline(always)]
     fn count_out(&mut self) -> Pos {
-        self.part.words().flow.finish(self.count, self.bytes);
+        count_out(self.part.space, self.count, self.bytes);
         (self.count, self.bytes) = (0, 0);
         let watermark = self.part.space.slide(self.pin);
         #[cfg(feature = "async")]

@@ -13,6 +13,7 @@
 mod assign;
 mod finish;
 mod floor;
+mod meter;
 mod numbered;
 mod put;
 mod take;
@@ -21,6 +22,7 @@ use core::ops::ControlFlow;
 
 pub(crate) use assign::assign;
 pub(crate) use finish::{Finishing, for_each};
+pub use meter::Meter;
 pub(crate) use take::GivenBack;
 
 use crate::control::{Branch, Control, hit, weak};
@@ -180,12 +182,17 @@ pub trait Space {
     type Value;
     /// What keeps slots alive while a call looks at them.
     type Pin;
+    /// What pays for the messages.
+    type Meter: Meter;
 
     /// Bits of the cursor word that are position.
     const CURSOR_BITS: u32;
 
     #[doc(hidden)]
     fn words(&self) -> &Words;
+
+    #[doc(hidden)]
+    fn meter(&self) -> &Self::Meter;
 
     /// Does a take about to return nothing look from the watermark, or only from the cursor?
     const LOOKS_FROM_WATERMARK: bool;
@@ -268,6 +275,17 @@ pub trait Space {
     /// The caller was that lease; it has released the slot once, and does not touch it again.
     #[doc(hidden)]
     unsafe fn released(&self, slot: &Slot<Self::Value>, pin: &Self::Pin);
+}
+
+/// What is paid already, of a window.
+pub(crate) type CreditOf<S> = <<S as Space>::Meter as Meter>::Credit;
+
+/// Counts messages out of the window and gives back what they cost.
+#[inline(always)]
+pub(crate) fn count_out<S: Space + ?Sized>(space: &S, count: usize, bytes: u64) {
+    space.words().flow.finish(count, bytes);
+    // Afterwards: what the window counts is never more than what is paid for.
+    space.meter().finished(count, bytes);
 }
 
 /// Moves the watermark from where it was read to at least `to`; where it then is.

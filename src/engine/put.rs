@@ -1,7 +1,8 @@
 //! Put: EMPTY -> FILLING -> (end, counters, generation) -> READY. Not for room: that is the space's.
 
 use crate::control::{Branch, Control, hit, weak};
-use crate::engine::{Ended, Part, Space};
+use crate::engine::meter::Paying;
+use crate::engine::{CreditOf, Ended, Meter, Part, Space};
 use crate::error::{BatchPut, BatchPutError, Put, PutError, PutErrorKind, Stale};
 use crate::flow::{CHUNK_BYTES, CHUNK_MESSAGES, MESSAGE_BYTES};
 use crate::position::{Pos, distance, raise};
@@ -9,7 +10,7 @@ use crate::slot::{Chain, Place, Slot, Taken};
 use crate::sync::{Ordering, Word};
 
 impl<'a, S: Space + ?Sized> Part<'a, S> {
-    /// Admits one message.
+    /// Admits one message, paid for by this call.
     #[inline]
     pub(crate) fn put(
         self,
@@ -18,7 +19,21 @@ impl<'a, S: Space + ?Sized> Part<'a, S> {
         value: S::Value,
         pin: &S::Pin,
     ) -> Result<Put, PutError<S::Value>> {
-        let mut filled = Filled::new(self, pin);
+        let mut paying = Paying::new(self.space.meter());
+        self.put_paid(&mut paying.credit, offset, bytes, value, pin)
+    }
+
+    /// Admits one message, paid for from the credit first.
+    #[inline]
+    pub(crate) fn put_paid(
+        self,
+        credit: &mut CreditOf<S>,
+        offset: u64,
+        bytes: usize,
+        value: S::Value,
+        pin: &S::Pin,
+    ) -> Result<Put, PutError<S::Value>> {
+        let mut filled = Filled::new(self, credit, pin);
         match filled.enter(offset, bytes) {
             Ok((place, bytes)) => filled.push(place, offset, bytes, value),
             Err(kind) => return Err(PutError::new(kind, value)),
@@ -32,15 +47,28 @@ impl<'a, S: Space + ?Sized> Part<'a, S> {
         }
     }
 
-    /// Admits what the iterator gives until one message is refused for good.
+    /// Admits what the iterator gives until one message is refused for good; paid for by this
+    /// call.
     pub(crate) fn put_batch(
         self,
         messages: &mut dyn Iterator<Item = (u64, S::Value)>,
         size: &mut dyn FnMut(&S::Value) -> usize,
         pin: &S::Pin,
     ) -> Result<BatchPut, BatchPutError<S::Value>> {
+        let mut paying = Paying::new(self.space.meter());
+        self.put_batch_paid(&mut paying.credit, messages, size, pin)
+    }
+
+    /// The same, paid for from the credit first.
+    pub(crate) fn put_batch_paid(
+        self,
+        credit: &mut CreditOf<S>,
+        messages: &mut dyn Iterator<Item = (u64, S::Value)>,
+        size: &mut dyn FnMut(&S::Value) -> usize,
+        pin: &S::Pin,
+    ) -> Result<BatchPut, BatchPutError<S::Value>> {
         // Declared first: published also when the iterator, the size or a drop panics.
-        let mut filled = Filled::new(self, pin);
+        let mut filled = Filled::new(self, credit, pin);
         // User code runs here, between two messages, never while a slot has no message yet.
         for (offset, value) in messages {
             let bytes = size(&value);
@@ -65,8 +93,10 @@ impl<'a, S: Space + ?Sized> Part<'a, S> {
 }
 
 /// Slots that this put is filling, published together: end, counters and signal once for all.
-struct Filled<'a: 'p, 'p, S: Space + ?Sized> {
+struct Filled<'a: 'p, 'p, 'c, S: Space + ?Sized> {
     part: Part<'a, S>,
+    /// Pays for what is filled.
+    credit: &'c mut CreditOf<S>,
     pin: &'p S::Pin,
     chain: Chain<S::Value>,
     bytes: u64,
@@ -83,11 +113,12 @@ struct Filled<'a: 'p, 'p, S: Space + ?Sized> {
     done: BatchPut,
 }
 
-impl<'a: 'p, 'p, S: Space + ?Sized> Filled<'a, 'p, S> {
+impl<'a: 'p, 'p, 'c, S: Space + ?Sized> Filled<'a, 'p, 'c, S> {
     #[inline(always)]
-    fn new(part: Part<'a, S>, pin: &'p S::Pin) -> Self {
+    fn new(part: Part<'a, S>, credit: &'c mut CreditOf<S>, pin: &'p S::Pin) -> Self {
         Self {
             part,
+            credit,
             pin,
             chain: Chain::new(),
             bytes: 0,
@@ -140,9 +171,21 @@ impl<'a: 'p, 'p, S: Space + ?Sized> Filled<'a, 'p, S> {
         if weak(Control::EndBeforeFilling) {
             raise(&part.words().end, pos + 1, watermark);
         }
-        let refused = |taken| refuse(self.refused(taken, pos));
-        let place = part.space.open(pos, self.pin).map_err(refused)?;
-        place.slot.fill(place.lap).map_err(refused)?;
+        let place = part.space.open(pos, self.pin);
+        let place = place.map_err(|taken| refuse(self.refused(taken, pos)))?;
+        let meter = part.space.meter();
+        // Before the message is admitted; from then on whoever counts it out gives this back.
+        if !meter.spend(self.credit, bytes) {
+            // What is known already needs no room.
+            return Err(refuse(match place.slot.state().accepts(place.lap) {
+                Ok(()) => PutErrorKind::OverBudget,
+                Err(taken) => self.refused(taken, pos),
+            }));
+        }
+        if let Err(taken) = place.slot.fill(place.lap) {
+            meter.unspend(self.credit, bytes);
+            return Err(refuse(self.refused(taken, pos)));
+        }
         Ok((place, bytes))
     }
 
@@ -338,6 +381,9 @@ impl<'a: 'p, 'p, S: Space + ?Sized> Filled<'a, 'p, S> {
             // SAFETY: as above.
             let taking = unsafe { slot.unfill(lap) };
             self.part.settle(1, taking.bytes, self.pin);
+            if weak(Control::BudgetPaidBackTwice) {
+                self.part.space.meter().unspend(self.credit, taking.bytes);
+            }
             #[cfg(feature = "async")]
             self.part.wake_released();
             // SAFETY: as above.
@@ -349,7 +395,7 @@ impl<'a: 'p, 'p, S: Space + ?Sized> Filled<'a, 'p, S> {
     }
 }
 
-impl<'a: 'p, 'p, S: Space + ?Sized> Drop for Filled<'a, 'p, S> {
+impl<'a: 'p, 'p, S: Space + ?Sized> Drop for Filled<'a, 'p, '_, S> {
     fn drop(&mut self) {
         // Not empty only when user code panicked: what was filled is published.
         while self.chain.len() > 0 {

@@ -304,6 +304,7 @@ impl<T> Ring<[Slot<T>]> {
 impl<T> Space for Ring<[Slot<T>]> {
     type Value = T;
     type Pin = ();
+    type Meter = ();
 
     const CURSOR_BITS: u32 = Word::BITS / 2;
     const LOOKS_FROM_WATERMARK: bool = true;
@@ -311,6 +312,11 @@ impl<T> Space for Ring<[Slot<T>]> {
     #[inline(always)]
     fn words(&self) -> &Words {
         &self.words
+    }
+
+    #[inline(always)]
+    fn meter(&self) -> &() {
+        &()
     }
 
     #[inline(always)]

@@ -259,6 +259,7 @@ const FAR: u64 = if cfg!(loom) { 1 } else { 4 };
 impl<T> Space for Blocks<T> {
     type Value = T;
     type Pin = Pin;
+    type Meter = ();
 
     const CURSOR_BITS: u32 = if NARROW { 20 } else { 44 };
     // It would cost the span, which here is not bounded. The cursor's version alone protects: a
@@ -268,6 +269,11 @@ impl<T> Space for Blocks<T> {
     #[inline(always)]
     fn words(&self) -> &Words {
         &self.words
+    }
+
+    #[inline(always)]
+    fn meter(&self) -> &() {
+        &()
     }
 
     /// A put beyond raises the end first ([`Space::make_room`]).

@@ -1,6 +1,7 @@
 //! The same by threads that sleep.
 
 use std::future::Future;
+use std::ops::Deref;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
@@ -8,9 +9,10 @@ use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
 use crate::assignment::Assignment;
+use crate::budget::{Budget, Budgeted, Permit};
 use crate::error::WaitError;
 use crate::lease::Lease;
-use crate::window::WindowRef;
+use crate::window::{Window, WindowRef};
 
 /// Wakes a thread that is parked, or about to be.
 struct Unpark(Thread);
@@ -94,5 +96,38 @@ impl<R: WindowRef> Assignment<R> {
     /// As there; [`WaitError::TimedOut`].
     pub fn space_for_timeout(&self, offset: u64, limit: Duration) -> Result<(), WaitError> {
         run(self.space_for_async(offset), Some(limit))
+    }
+}
+
+/// Waiting for a budget, by the thread.
+impl<W, B, R> Assignment<R>
+where
+    W: Window,
+    B: Deref<Target = Budget>,
+    R: WindowRef<Window = Budgeted<W, B>>,
+{
+    /// As [`Assignment::reserve_async`]; the thread sleeps until then.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn reserve_blocking(
+        &self,
+        messages: usize,
+        max_bytes: u64,
+    ) -> Result<Permit<R>, WaitError> {
+        run(self.reserve_async(messages, max_bytes), None)
+    }
+
+    /// As [`Assignment::reserve_blocking`], at most for `limit`.
+    ///
+    /// # Errors
+    /// As there; [`WaitError::TimedOut`].
+    pub fn reserve_timeout(
+        &self,
+        messages: usize,
+        max_bytes: u64,
+        limit: Duration,
+    ) -> Result<Permit<R>, WaitError> {
+        run(self.reserve_async(messages, max_bytes), Some(limit))
     }
 }

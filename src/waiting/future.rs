@@ -8,7 +8,7 @@ use core::task::{Context, Poll, Waker};
 
 use crate::assignment::Assignment;
 use crate::control::{Branch, Control, hit, weak};
-use crate::engine::Space;
+use crate::engine::{Meter, Space};
 use crate::error::{TakeError, WaitError};
 use crate::lease::Lease;
 use crate::shared::{SharedLease, SharedLeaseIn, Shelf};
@@ -16,9 +16,11 @@ use crate::sync::Word;
 use crate::waiting::{Disarmed, MESSAGES, OWNED, ROOM, Waiters};
 use crate::window::{Value, Window, WindowRef};
 
-/// One that waits, or does not yet, on the window of an assignment.
-struct Waiter<R: WindowRef> {
+/// One that waits, or does not yet, on the window of an assignment or on its budget.
+pub(crate) struct Waiter<R: WindowRef> {
     part: Assignment<R>,
+    /// Are the seats the budget's?
+    on_budget: bool,
     seat: Option<usize>,
     /// Which waker is in the seat: its two addresses, kept to be compared and not to be followed.
     /// They tell wakers apart as long as the one in the seat is alive, which it is until somebody
@@ -28,15 +30,23 @@ struct Waiter<R: WindowRef> {
 
 impl<R: WindowRef> Waiter<R> {
     fn new(part: &Assignment<R>) -> Self {
-        Self { part: part.clone(), seat: None, waker: (0, 0) }
+        Self { part: part.clone(), on_budget: false, seat: None, waker: (0, 0) }
+    }
+
+    pub(crate) fn on_budget(part: &Assignment<R>) -> Self {
+        let mut waiter = Self::new(part);
+        waiter.on_budget = true;
+        waiter
     }
 
     fn waiters(&self) -> &Waiters {
-        &self.part.window().space().words().waiters
+        let space = self.part.window().space();
+        let own = &space.words().waiters;
+        if self.on_budget { space.meter().waiters().unwrap_or(own) } else { own }
     }
 
     /// Looks, by `look`, and sleeps when that gives nothing.
-    fn poll<T>(
+    pub(crate) fn poll<T>(
         &mut self,
         context: &Context<'_>,
         kind: Word,

@@ -12,6 +12,8 @@
 //! - takers and whoever makes messages ready: the signal word. A take that runs dry says so there
 //!   before its last look (`Part::look_once_more`), and `Part::announce` claims that.
 //! - waiters for room, and takers of a closed window, and whoever finishes: the finished counter.
+//! - waiters for a budget, which has seats of its own, and whoever gives back: the words of the
+//!   budget and of the share.
 //! - all waiters, and close and assign: the seats' own word, by [`Waiters::arm`] and
 //!   [`Waiters::wake_all`].
 
@@ -19,6 +21,7 @@
 mod blocking;
 mod future;
 
+pub(crate) use future::Waiter;
 pub use future::{SpaceFuture, TakeFuture, TakeSharedFuture};
 
 use core::task::Waker;
@@ -62,8 +65,9 @@ const fn everywhere(bits: Word) -> Word {
     bits * (Word::MAX / 15)
 }
 
-/// The seats of a window.
-pub(crate) struct Waiters {
+/// The seats of a window, or of a budget.
+#[doc(hidden)]
+pub struct Waiters {
     seats: AtomicWord,
     wakers: [Cell<Option<Waker>>; SEATS],
 }

@@ -2,6 +2,7 @@
 
 mod admission;
 mod assign;
+mod budget;
 mod close;
 mod floor;
 mod harness;
@@ -22,6 +23,7 @@ use inflight::model::{Branch, Control};
 const FAMILIES: &[&[harness::Model]] = &[
     admission::MODELS,
     assign::MODELS,
+    budget::MODELS,
     close::MODELS,
     floor::MODELS,
     idle::MODELS,

@@ -43,7 +43,7 @@ models! {
 
 /// A waker that counts, outside of the model.
 #[derive(Default)]
-struct Bell(std::sync::atomic::AtomicUsize);
+pub struct Bell(std::sync::atomic::AtomicUsize);
 
 impl Wake for Bell {
     fn wake(self: Arc<Self>) {
@@ -51,7 +51,7 @@ impl Wake for Bell {
     }
 }
 
-fn bell() -> (Arc<Bell>, Waker) {
+pub fn bell() -> (Arc<Bell>, Waker) {
     let bell = Arc::new(Bell::default());
     (Arc::clone(&bell), Waker::from(bell))
 }
@@ -62,13 +62,17 @@ impl Bell {
     }
 }
 
-fn poll<F: Future + Unpin>(future: &mut F, waker: &Waker) -> Poll<F::Output> {
+pub fn poll<F: Future + Unpin>(future: &mut F, waker: &Waker) -> Poll<F::Output> {
     Pin::new(future).poll(&mut Context::from_waker(waker))
 }
 
 /// What a poll gave, now or, once it was woken, by another.
 #[track_caller]
-fn in_the_end<F: Future + Unpin>(mut future: F, first: Poll<F::Output>, bell: &Bell) -> F::Output {
+pub fn in_the_end<F: Future + Unpin>(
+    mut future: F,
+    first: Poll<F::Output>,
+    bell: &Bell,
+) -> F::Output {
     let output = match first {
         Poll::Ready(output) => output,
         Poll::Pending => {
