@@ -469,7 +469,8 @@ impl<R: WindowRef> At<'_, R> {
 
     /// Takes a held message away from whoever holds it, by a lending lease: until that is
     /// committed, rolled back or detached nobody else can finish the message. The old holder has
-    /// its clone and learns at its next call that the message is gone.
+    /// its clone and learns at its next call that the message is gone. It is no delivery: only
+    /// takes are counted.
     ///
     /// Exactly one of old lease, remover and revoker wins. A message may have been given back and
     /// taken again since it was listed as stalled; then this takes it from its younger lease.

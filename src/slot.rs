@@ -704,11 +704,8 @@ impl<T> Slot<T> {
                 return Err(Kept::Exhausted);
             }
             match self.exchange(seen, State::new(lap, attempt, Phase::Lent)) {
-                Ok(()) => {
-                    let deliveries = self.deliveries.load(Ordering::Relaxed);
-                    self.deliveries.store(deliveries.saturating_add(1), Ordering::Relaxed);
-                    return Ok(());
-                }
+                // Taken away, not delivered: whoever gets it next counts.
+                Ok(()) => return Ok(()),
                 Err(other) => seen = other,
             }
         }

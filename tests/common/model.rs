@@ -650,7 +650,6 @@ impl Model {
             State::Held(_) => {
                 entry.state = State::Lent;
                 entry.revokes += 1;
-                entry.deliveries += 1;
                 entry.since = Some(now);
                 let (id, deliveries) = (entry.id, entry.deliveries);
                 let items = vec![Item { offset, id, hold: 0 }];
