@@ -48,6 +48,7 @@
 //! | feature | gives |
 //! |---|---|
 //! | `std` (default) | the consumer: threads, clocks, files; brings `alloc` |
+//! | `metrics` | the consumer's numbers for the `metrics` facade; brings `std` |
 //! | `alloc` | owned assignments, shared leases of any size, `SkipWindow` |
 //! | `async` | waiting for messages, for room and for a budget, by any executor and without an allocator; with `std` also blocking |
 //! | `portable-atomic` | atomics by that crate, for targets without compare-exchange |
@@ -282,6 +283,14 @@ pub struct Readme;
 /// message; a [`Consumer`](consumer::Consumer) does the rest: pulls within
 /// [`Limits`](consumer::Limits), shares its workers among the partitions in turn, retries what
 /// failed, contains what panicked, publishes, and shuts down without losing anything.
+///
+/// Messages are handled in any order ([`concurrent`](consumer::Builder::concurrent)), one batch of a
+/// partition after the other ([`orderly`](consumer::Builder::orderly)), those of one key one after the
+/// other ([`keyed`](consumer::Builder::keyed)), or in numbered batches
+/// ([`batched`](consumer::Builder::batched)). Partitions may come and go
+/// ([`assign`](consumer::Consumer::assign)), under a lock where several consumers could have them
+/// ([`lock`](consumer::Builder::lock)). For tests there is the same machine without threads, on a clock
+/// that is moved by hand ([`stepped`](consumer::Builder::stepped)).
 ///
 /// ```
 /// use std::time::Duration;

@@ -1,14 +1,21 @@
 //! One partition of the consumer: its window, what may be admitted to it, and the place where its
 //! puller waits for room, for news, or for a deadline.
 
+use std::collections::{HashMap, VecDeque};
 use std::string::{String, ToString};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
-use std::time::Instant;
+use std::time::Duration;
+use std::vec::Vec;
 
 use super::limits::Limits;
+use super::lock::Locked;
+use super::pool::{Prepared, TurnState};
 use super::source::Partition;
+use super::time::Time;
 use crate::assignment::Assignment;
+use crate::batch::{Batches, BoxedBatchWatermark};
+use crate::shared::SharedLease;
 use crate::window::Window;
 
 /// What a puller that is at a limit waits for.
@@ -42,6 +49,21 @@ impl Room {
     }
 }
 
+/// What a puller waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wait {
+    /// Nothing.
+    Go,
+    /// Room.
+    Room(Need),
+    /// A worker's turn that ended since so many had.
+    Turn(u64),
+    /// The bell, rung since it was rung so often; or a time.
+    News(u64, Option<Duration>),
+    /// A time.
+    Until(Duration),
+}
+
 /// What a wait of the puller ended with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Woken {
@@ -58,8 +80,63 @@ struct Gate {
     /// Turns that workers have ended while the puller was throttled.
     turns: u64,
     stopped: bool,
+    /// By whoever wants a pause.
+    suspended: bool,
+    /// The lock is another's, or nobody knows.
+    locked_out: bool,
     /// Set while the puller waits for room.
     need: Need,
+}
+
+/// What has to be in order among the messages of one assignment that are held. The lock is held
+/// while messages are taken, where their order matters.
+pub(crate) struct Order<W: Window> {
+    /// The keys that somebody is dealing with, each with later messages that wait for that.
+    pub(crate) lanes: HashMap<u64, VecDeque<SharedLease<Arc<W>>>>,
+    /// Handled, to be committed or given back by a later batch.
+    pub(crate) kept: Vec<SharedLease<Arc<W>>>,
+    /// Was to be dealt with while the partition was suspended.
+    pub(crate) parked: Vec<Prepared<W>>,
+}
+
+/// One generation of the window, and what goes with it.
+pub(crate) struct Current<W: Window> {
+    pub(crate) part: Assignment<Arc<W>>,
+    pub(crate) batches: Option<Batches<Arc<BoxedBatchWatermark>>>,
+    order: Mutex<Order<W>>,
+}
+
+impl<W: Window> Current<W> {
+    fn new(
+        part: Assignment<Arc<W>>,
+        batches: Option<Batches<Arc<BoxedBatchWatermark>>>,
+    ) -> Arc<Self> {
+        let order = Order { lanes: HashMap::new(), kept: Vec::new(), parked: Vec::new() };
+        Arc::new(Self { part, batches, order: Mutex::new(order) })
+    }
+
+    pub(crate) fn order(&self) -> MutexGuard<'_, Order<W>> {
+        self.order.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Lets go of what is parked: it holds on to this generation, which holds on to it. Its leases
+    /// give back what they have, unless the assignment has ended.
+    pub(crate) fn forget(&self) {
+        let parked = std::mem::take(&mut self.order().parked);
+        drop(parked);
+    }
+
+    /// Below this everything is finished; none when the assignment has ended.
+    pub(crate) fn safe(&self) -> Option<u64> {
+        let of_window = || self.part.min_offset().ok().map(|next| next.get());
+        let Some(batches) = &self.batches else { return of_window() };
+        let value = batches.watermark().ok()?.get();
+        match batches.head().ok()? {
+            Some(_) => Some(value),
+            // No batch is open: what the window passed beyond the last one was never handed out.
+            None => of_window().map(|next| next.max(value)),
+        }
+    }
 }
 
 /// A partition while it is assigned to this consumer.
@@ -67,7 +144,8 @@ pub(crate) struct Assigned<W: Window> {
     pub(crate) partition: Partition,
     pub(crate) window: Arc<W>,
     pub(crate) limits: Limits,
-    assignment: RwLock<Assignment<Arc<W>>>,
+    current: RwLock<Arc<Current<W>>>,
+    batches: Option<Arc<BoxedBatchWatermark>>,
     gate: Mutex<Gate>,
     opened: Condvar,
     /// The puller waits for room, or is about to.
@@ -77,20 +155,63 @@ pub(crate) struct Assigned<W: Window> {
     /// The last pull found nothing beyond the end of the window, and no bell has rung since it
     /// began.
     at_tail: AtomicBool,
+    /// Nothing of it is handed out any more ...
+    fenced: AtomicBool,
+    /// ... nor published.
+    released: AtomicBool,
+    /// What the run queue knows of it.
+    pub(crate) turn: TurnState,
+    pub(crate) locked: Mutex<Locked>,
+    pub(crate) times: Times,
+    /// The last offset that the pass over expired messages looked after.
+    pub(crate) expired_to: AtomicU64,
     pub(crate) counts: Counts,
     last_error: Mutex<Option<String>>,
+}
+
+/// When things happened, in milliseconds since the start, plus one; 0 for never.
+#[derive(Debug, Default)]
+pub(crate) struct Times {
+    /// The pull that is running was begun.
+    pub(crate) pulling: Moment,
+    pub(crate) pulled: Moment,
+    pub(crate) consumed: Moment,
+    /// It rests until then.
+    pub(crate) rests: Moment,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Moment(AtomicU64);
+
+impl Moment {
+    pub(crate) fn set(&self, at: Duration) {
+        self.0.store(super::time::tick(at).saturating_add(1), Ordering::Release);
+    }
+
+    pub(crate) fn clear(&self) {
+        self.0.store(0, Ordering::Release);
+    }
+
+    pub(crate) fn get(&self) -> Option<Duration> {
+        self.0.load(Ordering::Acquire).checked_sub(1).map(Duration::from_millis)
+    }
 }
 
 /// What has happened to a partition since the start.
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
     pub(crate) finished: AtomicU64,
+    pub(crate) filtered: AtomicU64,
     pub(crate) retried: AtomicU64,
+    pub(crate) sent_back: AtomicU64,
     pub(crate) given_up: AtomicU64,
+    pub(crate) reported: AtomicU64,
+    pub(crate) expired: AtomicU64,
     pub(crate) panics: AtomicU64,
     pub(crate) pulls: AtomicU64,
     pub(crate) pull_errors: AtomicU64,
     pub(crate) resets: AtomicU64,
+    pub(crate) rebuilt: AtomicU64,
 }
 
 /// Counts what has happened; only shown to people.
@@ -99,33 +220,52 @@ pub(crate) fn count(counter: &AtomicU64, n: usize) {
 }
 
 impl<W: Window> Assigned<W> {
-    pub(crate) fn new(partition: Partition, window: Arc<W>, start: u64, limits: Limits) -> Self {
-        let assignment = RwLock::new(window.assign_owned(start));
+    pub(crate) fn new(
+        partition: Partition,
+        window: Arc<W>,
+        start: u64,
+        limits: Limits,
+        batches: Option<Arc<BoxedBatchWatermark>>,
+    ) -> Self {
+        let numbers = batches.as_ref().map(|batches| batches.assign_owned(start));
+        let current = Current::new(window.assign_owned(start), numbers);
         Self {
             partition,
             window,
             limits,
-            assignment,
+            current: RwLock::new(current),
+            batches,
             gate: Mutex::default(),
             opened: Condvar::new(),
             throttled: AtomicBool::new(false),
             published: AtomicU64::new(start),
             at_tail: AtomicBool::new(false),
+            fenced: AtomicBool::new(false),
+            released: AtomicBool::new(false),
+            turn: TurnState::default(),
+            locked: Mutex::default(),
+            times: Times::default(),
+            expired_to: AtomicU64::new(0),
             counts: Counts::default(),
             last_error: Mutex::default(),
         }
     }
 
-    /// The assignment in force.
-    pub(crate) fn assignment(&self) -> Assignment<Arc<W>> {
-        self.assignment.read().unwrap_or_else(PoisonError::into_inner).clone()
+    /// The generation in force.
+    pub(crate) fn current(&self) -> Arc<Current<W>> {
+        Arc::clone(&self.current.read().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Begins anew at an offset: everything of the old assignment is over.
-    pub(crate) fn reassign(&self, start: u64) -> Assignment<Arc<W>> {
-        let mut assignment = self.assignment.write().unwrap_or_else(PoisonError::into_inner);
-        *assignment = self.window.assign_owned(start);
-        assignment.clone()
+    pub(crate) fn reassign(&self, start: u64) {
+        let mut current = self.current.write().unwrap_or_else(PoisonError::into_inner);
+        let numbers = self.batches.as_ref().map(|batches| batches.assign_owned(start));
+        let old = std::mem::replace(
+            &mut *current,
+            Current::new(self.window.assign_owned(start), numbers),
+        );
+        drop(current);
+        old.forget();
     }
 
     /// Does the window span messages, not offsets? Each message put then widens the span by one,
@@ -169,6 +309,15 @@ impl<W: Window> Assigned<W> {
         self.published.store(offset, Ordering::Release);
     }
 
+    /// Nothing of it is published from now on. By those who publish.
+    pub(crate) fn set_released(&self) {
+        self.released.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn is_released(&self) -> bool {
+        self.released.load(Ordering::Acquire)
+    }
+
     /// Is there room? When publishing would help, asks for that.
     fn has_room(&self, part: &Assignment<Arc<W>>, need: Need, publish: &dyn Fn()) -> bool {
         let room = self.room(part);
@@ -183,30 +332,97 @@ impl<W: Window> Assigned<W> {
         self.gate.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until there is room; asks to `publish` when that would make some.
-    pub(crate) fn wait_for_room(
+    /// Is the wait over?
+    fn over(
         &self,
+        gate: &Gate,
         part: &Assignment<Arc<W>>,
-        need: Need,
+        wait: Wait,
+        time: &Time,
         publish: &dyn Fn(),
-    ) -> Woken {
-        let mut gate = self.gate();
+    ) -> Option<Woken> {
+        if gate.stopped {
+            return Some(Woken::Stop);
+        }
+        if gate.suspended || gate.locked_out {
+            return None;
+        }
+        let passed = |until: Option<Duration>| until.is_some_and(|until| time.now() >= until);
+        let over = match wait {
+            Wait::Go => true,
+            // An assignment that has ended has no room ever: its puller goes on, and finds out.
+            Wait::Room(need) => part.watermark().is_err() || self.has_room(part, need, publish),
+            Wait::Turn(seen) => gate.turns != seen || part.watermark().is_err(),
+            Wait::News(seen, until) => {
+                gate.news != seen || passed(until) || part.watermark().is_err()
+            }
+            Wait::Until(until) => passed(Some(until)),
+        };
+        over.then_some(Woken::Go)
+    }
+
+    /// Says that the puller is about to wait; true when its wait is for what workers do.
+    fn begin_wait(&self, gate: &mut Gate, wait: Wait) -> bool {
+        let need = match wait {
+            Wait::Room(need) => need,
+            // Every turn tells: nothing is needed.
+            Wait::Turn(_) => Need::default(),
+            _ => return false,
+        };
         gate.need = need;
         self.throttled.store(true, Ordering::Relaxed);
         // Pairs with the fence in `made_room`: either this sees what was finished, or the
         // finisher sees that somebody waits.
         fence(Ordering::SeqCst);
+        true
+    }
+
+    /// Waits until the wait is over; asks to `publish` when that would make room.
+    pub(crate) fn wait(
+        &self,
+        part: &Assignment<Arc<W>>,
+        wait: Wait,
+        time: &Time,
+        publish: &dyn Fn(),
+    ) -> Woken {
+        let mut gate = self.gate();
+        self.begin_wait(&mut gate, wait);
         let woken = loop {
-            if gate.stopped {
-                break Woken::Stop;
+            if let Some(woken) = self.over(&gate, part, wait, time, publish) {
+                break woken;
             }
-            if self.has_room(part, need, publish) {
-                break Woken::Go;
-            }
-            gate = self.opened.wait(gate).unwrap_or_else(PoisonError::into_inner);
+            let until = match wait {
+                Wait::Until(until) | Wait::News(_, Some(until)) => Some(until),
+                _ => None,
+            };
+            // While it is suspended no time ends the wait.
+            gate = match until.filter(|_| !gate.suspended && !gate.locked_out) {
+                None => self.opened.wait(gate).unwrap_or_else(PoisonError::into_inner),
+                Some(until) => match time.left(until) {
+                    None => gate,
+                    Some(left) => {
+                        let waited = self.opened.wait_timeout(gate, left);
+                        waited.unwrap_or_else(PoisonError::into_inner).0
+                    }
+                },
+            };
         };
         self.throttled.store(false, Ordering::Relaxed);
         woken
+    }
+
+    /// Is the wait over? For whoever does not wait here.
+    pub(crate) fn is_over(
+        &self,
+        part: &Assignment<Arc<W>>,
+        wait: Wait,
+        time: &Time,
+        publish: &dyn Fn(),
+    ) -> Option<Woken> {
+        let mut gate = self.gate();
+        // Stays throttled: turns are counted, and nobody is woken in vain.
+        self.begin_wait(&mut gate, wait);
+        self.over(&gate, part, wait, time, publish)
     }
 
     /// Something may have been finished or published: wakes the puller if it waits for room and
@@ -217,7 +433,7 @@ impl<W: Window> Assigned<W> {
             // The lock: a puller that has looked for room is then waiting, and hears.
             let mut gate = self.gate();
             gate.turns += 1;
-            if self.has_room(&self.assignment(), gate.need, publish) {
+            if self.has_room(&self.current().part, gate.need, publish) {
                 self.opened.notify_one();
             }
         }
@@ -232,15 +448,6 @@ impl<W: Window> Assigned<W> {
         // whoever frees it counts its turn.
         fence(Ordering::SeqCst);
         turns
-    }
-
-    /// Waits until a worker has ended a turn since they were `seen`.
-    pub(crate) fn wait_for_turn(&self, seen: u64) -> Woken {
-        // Every turn tells: nothing is needed.
-        self.gate().need = Need::default();
-        let woken = self.wait(None, |gate| gate.turns != seen);
-        self.throttled.store(false, Ordering::Relaxed);
-        woken
     }
 
     /// How often the bell was rung; to be asked before the pull that may find nothing.
@@ -268,35 +475,6 @@ impl<W: Window> Assigned<W> {
         self.at_tail.store(false, Ordering::Release);
     }
 
-    /// Waits until the bell was rung since it was `seen`, or until the deadline.
-    pub(crate) fn wait_for_news(&self, seen: u64, until: Option<Instant>) -> Woken {
-        self.wait(until, |gate| gate.news != seen)
-    }
-
-    /// Waits for a deadline.
-    pub(crate) fn wait_until(&self, until: Instant) -> Woken {
-        self.wait(Some(until), |_| false)
-    }
-
-    fn wait(&self, until: Option<Instant>, done: impl Fn(&Gate) -> bool) -> Woken {
-        let mut gate = self.gate();
-        loop {
-            if gate.stopped {
-                return Woken::Stop;
-            }
-            let left = until.map(|until| until.saturating_duration_since(Instant::now()));
-            if done(&gate) || left.is_some_and(|left| left.is_zero()) {
-                return Woken::Go;
-            }
-            gate = match left {
-                None => self.opened.wait(gate).unwrap_or_else(PoisonError::into_inner),
-                Some(left) => {
-                    self.opened.wait_timeout(gate, left).unwrap_or_else(PoisonError::into_inner).0
-                }
-            };
-        }
-    }
-
     /// No more pulls begin.
     pub(crate) fn stop_intake(&self) {
         self.gate().stopped = true;
@@ -307,9 +485,45 @@ impl<W: Window> Assigned<W> {
         self.gate().stopped
     }
 
+    /// No more pulls and no more handler calls begin, for good.
+    pub(crate) fn fence(&self) {
+        self.fenced.store(true, Ordering::Release);
+        self.stop_intake();
+    }
+
+    pub(crate) fn is_fenced(&self) -> bool {
+        self.fenced.load(Ordering::Acquire)
+    }
+
+    /// No more pulls and no more handler calls begin, until it is undone.
+    pub(crate) fn suspend(&self, suspended: bool) {
+        self.gate().suspended = suspended;
+        self.opened.notify_one();
+    }
+
+    /// Nor while another has the lock.
+    pub(crate) fn lock_out(&self, locked_out: bool) {
+        self.gate().locked_out = locked_out;
+        self.opened.notify_one();
+    }
+
+    pub(crate) fn is_suspended(&self) -> bool {
+        self.gate().suspended
+    }
+
+    /// Wakes a puller that waits with an assignment that has ended.
+    pub(crate) fn began_anew(&self) {
+        drop(self.gate());
+        self.opened.notify_one();
+    }
+
     /// Is everything that the log had when it was last asked finished?
     pub(crate) fn caught_up(&self) -> bool {
         self.at_tail.load(Ordering::Acquire) && self.window.is_empty()
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Locked> {
+        self.locked.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn fault(&self, error: &dyn std::fmt::Display) {

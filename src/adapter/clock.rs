@@ -6,25 +6,37 @@ use std::cmp::Ordering as Order;
 use std::collections::BinaryHeap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use super::assigned::Assigned;
+#[cfg(feature = "metrics")]
+use super::machine::Machine;
+use super::pool::Prepared;
 use super::running::Running;
 use super::source::Source;
+use super::time::{Time, YEARS};
 use crate::shared::SharedLease;
 use crate::window::Window;
 
-/// Something to do with a partition at a time.
+/// What to do with a partition at a time.
+pub(crate) enum What<W: Window> {
+    /// These messages are ready again.
+    GiveBack(Arc<Assigned<W>>, SharedLease<Arc<W>>),
+    /// These messages are to be handled.
+    Run(Prepared<W>),
+    /// It has rested.
+    Wake(Arc<Assigned<W>>),
+}
+
 struct Due<W: Window> {
-    at: Instant,
+    at: Duration,
     /// Of two with one time the older comes first.
     number: u64,
-    index: usize,
-    /// Messages that are retried then; none for a partition that rests.
-    lease: Option<SharedLease<Arc<W>>>,
+    what: What<W>,
 }
 
 impl<W: Window> Due<W> {
-    fn key(&self) -> (Instant, u64) {
+    fn key(&self) -> (Duration, u64) {
         (self.at, self.number)
     }
 }
@@ -50,65 +62,66 @@ impl<W: Window> Ord for Due<W> {
 struct Alarms<W: Window> {
     due: BinaryHeap<Due<W>>,
     number: u64,
-    /// Somebody cannot wait for the next time to publish.
+    /// Somebody cannot wait for the next time to publish ...
     publish: bool,
+    /// ... which is this.
+    publish_at: Duration,
     stopped: bool,
 }
 
 /// The alarms of a consumer.
 pub(crate) struct Clock<W: Window> {
-    started: Instant,
+    pub(crate) time: Time,
+    publish_every: Duration,
     alarms: Mutex<Alarms<W>>,
     changed: Condvar,
 }
 
-/// Far enough: a due time that the system's clock cannot express.
-const YEARS: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
-
-fn later(now: Instant, delay: Duration) -> Instant {
-    now.checked_add(delay).or_else(|| now.checked_add(YEARS)).unwrap_or(now)
+/// What an alarm is for.
+pub(crate) enum Alarm<W: Window> {
+    Publish,
+    Due(What<W>),
 }
 
-impl<W: Window> Clock<W> {
-    pub(crate) fn new() -> Self {
-        Self {
-            started: Instant::now(),
-            alarms: Mutex::new(Alarms {
-                due: BinaryHeap::new(),
-                number: 0,
-                publish: false,
-                stopped: false,
-            }),
-            changed: Condvar::new(),
-        }
-    }
+pub(crate) struct Stopped;
 
-    /// Milliseconds since the start: the tick that takes are stamped with.
-    pub(crate) fn now(&self) -> u64 {
-        u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX)
+impl<W: Window> Clock<W> {
+    pub(crate) fn new(time: Time, publish_every: Duration) -> Self {
+        let alarms = Alarms {
+            due: BinaryHeap::new(),
+            number: 0,
+            publish: false,
+            publish_at: time.deadline(publish_every),
+            stopped: false,
+        };
+        Self { time, publish_every, alarms: Mutex::new(alarms), changed: Condvar::new() }
     }
 
     fn alarms(&self) -> MutexGuard<'_, Alarms<W>> {
         self.alarms.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Gives the messages back after the delay.
-    pub(crate) fn retry(
+    /// Gives the messages back then.
+    pub(crate) fn give_back_at(
         &self,
-        index: usize,
-        now: Instant,
-        delay: Duration,
+        at: Duration,
+        assigned: &Arc<Assigned<W>>,
         lease: SharedLease<Arc<W>>,
     ) {
-        self.set(later(now, delay), index, Some(lease));
+        self.set(at, What::GiveBack(Arc::clone(assigned), lease));
     }
 
-    /// Puts the partition back into the run queue after the delay.
-    pub(crate) fn rest(&self, index: usize, delay: Duration) {
-        self.set(later(Instant::now(), delay), index, None);
+    /// Has the messages handled then.
+    pub(crate) fn run_at(&self, at: Duration, prepared: Prepared<W>) {
+        self.set(at, What::Run(prepared));
     }
 
-    fn set(&self, at: Instant, index: usize, lease: Option<SharedLease<Arc<W>>>) {
+    /// Puts the partition back into the run queue then.
+    pub(crate) fn wake_at(&self, at: Duration, assigned: &Arc<Assigned<W>>) {
+        self.set(at, What::Wake(Arc::clone(assigned)));
+    }
+
+    fn set(&self, at: Duration, what: What<W>) {
         let mut alarms = self.alarms();
         if alarms.stopped {
             // The lease is dropped without the lock, and gives its messages back.
@@ -118,7 +131,7 @@ impl<W: Window> Clock<W> {
         alarms.number += 1;
         let number = alarms.number;
         let earliest = alarms.due.peek().is_none_or(|first| at < first.at);
-        alarms.due.push(Due { at, number, index, lease });
+        alarms.due.push(Due { at, number, what });
         if earliest {
             self.changed.notify_one();
         }
@@ -139,26 +152,51 @@ impl<W: Window> Clock<W> {
         self.changed.notify_one();
     }
 
-    /// What is due; none when it is time to publish.
-    fn wait(&self, until: Instant) -> Result<Option<Due<W>>, Stopped> {
+    /// What is due; or the time when something will be.
+    fn due(&self, alarms: &mut Alarms<W>) -> Result<Alarm<W>, Duration> {
+        let now = self.time.now();
+        // First: retries that always are due must not put off publishing for ever.
+        if std::mem::take(&mut alarms.publish) || now >= alarms.publish_at {
+            alarms.publish_at = now.saturating_add(self.publish_every);
+            return Ok(Alarm::Publish);
+        }
+        match alarms.due.peek() {
+            Some(first) if now >= first.at => {
+                alarms.due.pop().map(|due| Alarm::Due(due.what)).ok_or(alarms.publish_at)
+            }
+            Some(first) => Err(first.at.min(alarms.publish_at)),
+            None => Err(alarms.publish_at),
+        }
+    }
+
+    /// What is due, without waiting; or the time when something will be.
+    pub(crate) fn poll(&self) -> Result<Alarm<W>, Duration> {
+        self.due(&mut self.alarms())
+    }
+
+    /// When something is due.
+    pub(crate) fn next(&self) -> Duration {
+        let alarms = self.alarms();
+        match alarms.due.peek() {
+            _ if alarms.publish => self.time.now(),
+            Some(first) => first.at.min(alarms.publish_at),
+            None => alarms.publish_at,
+        }
+    }
+
+    fn wait(&self) -> Result<Alarm<W>, Stopped> {
         let mut alarms = self.alarms();
         loop {
             if alarms.stopped {
                 return Err(Stopped);
             }
-            if std::mem::take(&mut alarms.publish) {
-                return Ok(None);
-            }
-            let now = Instant::now();
-            let next = alarms.due.peek().map_or(until, |first| first.at.min(until));
-            if now < next {
-                let waited = self.changed.wait_timeout(alarms, next - now);
-                alarms = waited.unwrap_or_else(PoisonError::into_inner).0;
-            } else if now >= until {
-                // First: retries that always are due must not put off publishing for ever.
-                return Ok(None);
-            } else {
-                return Ok(alarms.due.pop());
+            match self.due(&mut alarms) {
+                Ok(alarm) => return Ok(alarm),
+                Err(until) => {
+                    let left = self.time.left(until).unwrap_or_default().min(YEARS);
+                    let waited = self.changed.wait_timeout(alarms, left);
+                    alarms = waited.unwrap_or_else(PoisonError::into_inner).0;
+                }
             }
         }
     }
@@ -168,12 +206,39 @@ impl<W: Window> Clock<W> {
         loop {
             let due = self.alarms().due.pop();
             let Some(due) = due else { return };
-            let _ = catch_unwind(AssertUnwindSafe(|| drop(due.lease)));
+            let _ = catch_unwind(AssertUnwindSafe(|| drop(due.what)));
         }
     }
 }
 
-struct Stopped;
+impl<S, W> Running<S, W>
+where
+    S: Source,
+    W: Window<Value = S::Message> + Send + Sync + 'static,
+{
+    /// Does what an alarm is for.
+    pub(crate) fn ring(&self, alarm: Alarm<W>) {
+        match alarm {
+            Alarm::Publish => {
+                // A failure is counted and shown; the next publish carries what this did not.
+                let _ = self.publish();
+                #[cfg(feature = "metrics")]
+                {
+                    // What the source says of its end is user code, and so is a recorder.
+                    let record = || super::observe::record(&Machine::progress(self));
+                    let _ = catch_unwind(AssertUnwindSafe(record));
+                }
+            }
+            Alarm::Due(What::GiveBack(assigned, lease)) => {
+                // The drop of a clone is user code.
+                let _ = catch_unwind(AssertUnwindSafe(|| lease.rollback()));
+                self.queue.add(&assigned);
+            }
+            Alarm::Due(What::Run(prepared)) => self.queue.run(prepared),
+            Alarm::Due(What::Wake(assigned)) => self.queue.add(&assigned),
+        }
+    }
+}
 
 /// The clock's thread, until it is stopped.
 pub(crate) fn run<S, W>(running: &Arc<Running<S, W>>)
@@ -181,24 +246,8 @@ where
     S: Source,
     W: Window<Value = S::Message> + Send + Sync + 'static,
 {
-    let every = running.settings.publish_every;
-    let mut publish = later(Instant::now(), every);
-    loop {
-        match running.clock.wait(publish) {
-            Err(Stopped) => break,
-            Ok(None) => {
-                // A failure is counted and shown; the next publish carries what this did not.
-                let _ = running.publish();
-                publish = later(Instant::now(), every);
-            }
-            Ok(Some(due)) => {
-                if let Some(lease) = due.lease {
-                    // The drop of a clone is user code.
-                    let _ = catch_unwind(AssertUnwindSafe(|| lease.rollback()));
-                }
-                running.queue.add(due.index);
-            }
-        }
+    while let Ok(alarm) = running.clock.wait() {
+        running.ring(alarm);
     }
     running.clock.clear();
 }

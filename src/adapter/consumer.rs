@@ -10,9 +10,10 @@ use std::time::Duration;
 use std::vec::Vec;
 
 use super::builder::Builder;
-use super::running::{Machine, deadline};
-use super::source::Source;
+use super::machine::Machine;
+use super::source::{Partition, Source};
 use super::store::{OffsetStore, StoreError};
+use super::table::AssignError;
 use crate::look::Look;
 
 /// A running consumer: pulls messages of all partitions of a source, lets a pool of workers handle
@@ -75,9 +76,9 @@ pub struct Consumer {
 /// The threads of a consumer.
 #[derive(Default)]
 pub(crate) struct Threads {
-    pub(crate) pullers: Vec<JoinHandle<()>>,
     pub(crate) workers: Vec<JoinHandle<()>>,
     pub(crate) clock: Option<JoinHandle<()>>,
+    pub(crate) keeper: Option<JoinHandle<()>>,
 }
 
 impl Consumer {
@@ -106,7 +107,66 @@ impl Consumer {
     /// Waits until everything that the source had when it was last asked, or that it rang for
     /// before this call, is finished, in all partitions at once; false when the timeout came first.
     pub fn wait_caught_up(&self, timeout: Duration) -> bool {
-        self.machine.wait_caught_up(deadline(timeout))
+        self.machine.wait_caught_up(self.machine.deadline(timeout))
+    }
+
+    /// Asks the source for its partitions again, and goes on with those: see
+    /// [`Consumer::assign`]. RocketMQ: `doRebalance`.
+    ///
+    /// # Errors
+    /// [`AssignError`].
+    pub fn rebalance(&self, drain: Duration) -> Result<Vec<PartitionReport>, AssignError> {
+        Arc::clone(&self.machine).rebalance(None, drain)
+    }
+
+    /// Sets which partitions are consumed. New ones begin at their stored offsets. Those that are
+    /// not named any more are fenced (no pull and no handler call of theirs begins), the handlers
+    /// that have messages of them are waited for up to the deadline, then their watermarks are
+    /// published and their locks given back. Nothing of them is published after this has returned,
+    /// whatever a handler still finishes. The report says how each ended. RocketMQ:
+    /// `updateProcessQueueTableInRebalance`.
+    ///
+    /// # Errors
+    /// [`AssignError`]; nothing was changed, unless a thread could not be started.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use inflight::consumer::{AssignError, Consumer, Partition};
+    /// # fn set(consumer: &Consumer) -> Result<(), AssignError> {
+    /// let mine = vec![Partition::new(0, "orders-0"), Partition::new(3, "orders-3")];
+    /// for ended in consumer.assign(mine, Duration::from_secs(5))? {
+    ///     println!("{} ended at {}, {} left", ended.name, ended.published, ended.left);
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn assign(
+        &self,
+        partitions: Vec<Partition>,
+        drain: Duration,
+    ) -> Result<Vec<PartitionReport>, AssignError> {
+        Arc::clone(&self.machine).rebalance(Some(partitions), drain)
+    }
+
+    /// Suspends a partition: no pull and no handler call of it begins until it is resumed; those
+    /// that run go on, and what they finish is published. False when there is no such partition.
+    pub fn suspend(&self, partition: &str) -> bool {
+        self.machine.suspend(Some(partition), true)
+    }
+
+    /// Ends [`Consumer::suspend`], and [`Consumer::suspend_all`] for this partition.
+    pub fn resume(&self, partition: &str) -> bool {
+        self.machine.suspend(Some(partition), false)
+    }
+
+    /// Suspends all partitions, also those that are assigned later. RocketMQ: `suspend`.
+    pub fn suspend_all(&self) {
+        self.machine.suspend(None, true);
+    }
+
+    /// Resumes all partitions. RocketMQ: `resume`.
+    pub fn resume_all(&self) {
+        self.machine.suspend(None, false);
     }
 
     /// Stops the intake for good and waits until everything that was admitted is finished, what
@@ -114,7 +174,7 @@ impl Consumer {
     /// [`Consumer::shutdown`].
     pub fn drain(&self, timeout: Duration) -> bool {
         self.machine.stop_intake();
-        self.machine.wait_drained(deadline(timeout))
+        self.machine.wait_drained(self.machine.deadline(timeout))
     }
 
     /// Stops: no more pulls, no more handler calls; waits for the handlers that run, and for pulls
@@ -127,7 +187,7 @@ impl Consumer {
     /// # Errors
     /// [`ShutdownError::Store`] when the last publish failed, twice; with the report.
     pub fn shutdown(mut self, timeout: Duration) -> Result<ShutdownReport, ShutdownError> {
-        let until = deadline(timeout);
+        let until = self.machine.deadline(timeout);
         self.machine.stop_intake();
         self.machine.stop_workers();
         let calm = self.machine.wait_calm(until);
@@ -137,14 +197,16 @@ impl Consumer {
             // Those that are at their end. A panic of theirs is a defect of this module.
             let done = threads.clock.into_iter();
             let done = done.chain(threads.workers.into_iter().filter(|_| calm));
-            let done = done.chain(threads.pullers.into_iter().filter(|_| pulled));
+            let pullers = self.machine.puller_threads();
+            let done = done.chain(pullers.into_iter().filter(|_| pulled));
+            // The keeper may hang in somebody's lock or send-back: it is not waited for.
+            drop(threads.keeper);
             for thread in done {
                 let ended = thread.join();
                 debug_assert!(ended.is_ok(), "a thread of the consumer panicked");
             }
         }
-        let published = self.machine.publish().or_else(|_| self.machine.publish());
-        let partitions = self.machine.report();
+        let (partitions, published) = self.machine.end_all();
         let report = ShutdownReport { partitions, handlers_ended: calm };
         match published {
             Ok(()) => Ok(report),
@@ -171,6 +233,8 @@ impl fmt::Debug for Consumer {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Progress {
+    /// When this was: since the start. The times of the partitions are on the same clock.
+    pub now: Duration,
     /// Each partition, in the source's order.
     pub partitions: Vec<PartitionProgress>,
     /// How often the store failed.
@@ -187,6 +251,8 @@ pub struct PartitionProgress {
     pub name: String,
     /// Everything below is finished.
     pub watermark: u64,
+    /// The stored offset.
+    pub published: u64,
     /// The highest offset admitted or skipped to, plus one.
     pub end: u64,
     /// `end - watermark`; in a window numbered by arrival the messages between the two, finished
@@ -199,14 +265,47 @@ pub struct PartitionProgress {
     /// Offsets of the log from `end` to its own end, when the source knows: messages that were not
     /// pulled yet, where every offset has one.
     pub backlog: Option<u64>,
-    /// Which offset holds the watermark, and what it is doing. Ticks are milliseconds since start.
+    /// The lowest offset waiting or held. RocketMQ: `cachedMsgMinOffset`.
+    pub first: Option<u64>,
+    /// The highest. RocketMQ: `cachedMsgMaxOffset`.
+    pub last: Option<u64>,
+    /// Messages held: with a handler, or set aside to be retried.
+    pub held: usize,
+    /// The lowest offset of those. RocketMQ: `transactionMsgMinOffset`.
+    pub held_first: Option<u64>,
+    /// The highest. RocketMQ: `transactionMsgMaxOffset`.
+    pub held_last: Option<u64>,
+    /// Which offset holds the watermark, and what it is doing. Ticks are milliseconds since start;
+    /// one that lies ahead is when the message is tried again.
     pub head: Option<Look>,
+    /// Is it suspended?
+    pub suspended: bool,
+    /// May it be consumed? Always, where there are no locks. RocketMQ: `locked`.
+    pub locked: bool,
+    /// Is it being released? RocketMQ: `dropped`.
+    pub dropped: bool,
+    /// How often giving the lock back was tried. RocketMQ: `tryUnlockTimes`.
+    pub unlock_tries: u32,
+    /// When the lock was renewed last. RocketMQ: `lastLockTimestamp`.
+    pub last_lock: Option<Duration>,
+    /// When the last pull was begun. RocketMQ: `lastPullTimestamp`.
+    pub last_pull: Option<Duration>,
+    /// When a handler was called last. RocketMQ: `lastConsumeTimestamp`.
+    pub last_consume: Option<Duration>,
     /// Messages finished.
     pub finished: u64,
+    /// Messages that [`Builder::filter`] kept out.
+    pub filtered: u64,
     /// Messages that failed and were set aside to be retried; each time counts.
     pub retried: u64,
+    /// Messages that were sent back, and finished.
+    pub sent_back: u64,
     /// Messages that were given up after too many attempts, and finished.
     pub given_up: u64,
+    /// Messages that failed in the broadcast model, and were reported and finished.
+    pub reported: u64,
+    /// Messages that were held too long and taken away; each time counts.
+    pub expired: u64,
     /// Handler calls that panicked.
     pub panics: u64,
     /// Pulls begun.
@@ -215,6 +314,8 @@ pub struct PartitionProgress {
     pub pull_errors: u64,
     /// How often the source corrected an illegal offset.
     pub resets: u64,
+    /// 1 when it was begun anew because a pull did not come back.
+    pub rebuilt: u64,
     /// What the last failed pull said.
     pub last_error: Option<String>,
 }
@@ -250,6 +351,8 @@ pub struct PartitionReport {
     pub left: usize,
     /// The offset that is stored: where the next consumer begins.
     pub published: u64,
+    /// How often giving the lock back was tried; none when the watermark was not published.
+    pub unlock_tries: u32,
 }
 
 /// Why a shutdown was not clean.

@@ -4,17 +4,19 @@ use std::fmt;
 use std::time::Duration;
 use std::vec::Vec;
 
+use super::failed::DelayLevel;
 use crate::shared::Held;
 
 /// Messages of one partition for a handler to deal with, ascending.
 pub struct Batch<'a, T> {
     partition: &'a str,
     messages: &'a [Held<T>],
+    failed: u32,
 }
 
 impl<'a, T> Batch<'a, T> {
-    pub(crate) fn new(partition: &'a str, messages: &'a [Held<T>]) -> Self {
-        Self { partition, messages }
+    pub(crate) fn new(partition: &'a str, messages: &'a [Held<T>], failed: u32) -> Self {
+        Self { partition, messages, failed }
     }
 
     /// The name of the partition.
@@ -25,6 +27,13 @@ impl<'a, T> Batch<'a, T> {
     /// The messages, each with its offset and how often it was delivered. At least one.
     pub fn messages(&self) -> &'a [Held<T>] {
         self.messages
+    }
+
+    /// How often one of its messages was tried by this consumer, this time included: its
+    /// deliveries, and the failures since the last of them, where what fails stays taken
+    /// ([`Builder::keyed`](super::Builder::keyed), [`Builder::batched`](super::Builder::batched)).
+    pub fn attempts(&self, message: &Held<T>) -> u32 {
+        message.deliveries().saturating_add(self.failed)
     }
 
     /// The messages with their offsets.
@@ -82,10 +91,17 @@ impl<T> fmt::Debug for Batch<'_, T> {
 pub enum Verdict {
     /// Dealt with: it is finished. RocketMQ: `CONSUME_SUCCESS`.
     Done,
-    /// Not now: again after the back-off. RocketMQ: `RECONSUME_LATER`.
+    /// Not now: again after the back-off, by this consumer.
     Retry,
     /// Again after this delay.
     RetryAfter(Duration),
+    /// Back to where it came from, which delivers it again after a delay; see
+    /// [`Builder::send_back`](super::Builder::send_back), without which this is `Retry`. RocketMQ:
+    /// `RECONSUME_LATER`, `setDelayLevelWhenNextConsume`.
+    SendBack(DelayLevel),
+    /// Never again: to the dead letters at once, however often it was tried; without any, this is
+    /// `Retry`. RocketMQ: a delay level of -1.
+    GiveUp,
 }
 
 impl<E> From<Result<(), E>> for Verdict {
@@ -114,6 +130,8 @@ pub enum Outcome {
     Retry,
     /// All again after this delay.
     RetryAfter(Duration),
+    /// All back to where they came from: [`Verdict::SendBack`].
+    SendBack(DelayLevel),
     /// One verdict for each message, in the batch's order. Messages without one are retried.
     Each(Vec<Verdict>),
 }
@@ -124,6 +142,7 @@ impl Outcome {
             Self::Done => Verdict::Done,
             Self::Retry => Verdict::Retry,
             Self::RetryAfter(delay) => Verdict::RetryAfter(*delay),
+            Self::SendBack(delay) => Verdict::SendBack(*delay),
             Self::Each(verdicts) => verdicts.get(index).copied().unwrap_or(Verdict::Retry),
         }
     }
@@ -135,6 +154,9 @@ impl From<Verdict> for Outcome {
             Verdict::Done => Self::Done,
             Verdict::Retry => Self::Retry,
             Verdict::RetryAfter(delay) => Self::RetryAfter(delay),
+            Verdict::SendBack(delay) => Self::SendBack(delay),
+            // Messages are never more than a batch may have.
+            Verdict::GiveUp => Self::Each(std::vec![Verdict::GiveUp; MOST]),
         }
     }
 }
@@ -144,6 +166,39 @@ impl<E> From<Result<(), E>> for Outcome {
         Verdict::from(result).into()
     }
 }
+
+/// What became of a batch of [`Builder::orderly`](super::Builder::orderly). RocketMQ:
+/// `ConsumeOrderlyStatus`.
+///
+/// ```
+/// use std::time::Duration;
+/// use inflight::consumer::Ordered;
+///
+/// let answer = |result: Result<(), &str>| match result {
+///     Ok(()) => Ordered::Success,
+///     Err("locked") => Ordered::Suspend(Some(Duration::from_millis(50))),
+///     Err(_) => Ordered::Suspend(None),
+/// };
+/// assert_eq!(answer(Ok(())), Ordered::Success);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Ordered {
+    /// Dealt with: finished; by [`Builder::manual_commit`](super::Builder::manual_commit) kept
+    /// until a later batch says `Commit` or `Rollback`.
+    Success,
+    /// Dealt with, and all that is kept: finished.
+    Commit,
+    /// This batch, and all that is kept, again after
+    /// [`Builder::suspend_for`](super::Builder::suspend_for).
+    Rollback,
+    /// This batch again after this time, 10 ms to 30 s, or after
+    /// [`Builder::suspend_for`](super::Builder::suspend_for). A panic counts as this.
+    Suspend(Option<Duration>),
+}
+
+/// The most messages of one handler call.
+pub(crate) const MOST: usize = 1024;
 
 /// How long a failed message waits: doubled with every delivery, up to a longest wait.
 ///

@@ -1,9 +1,10 @@
 //! The workers: one pool for all partitions, which take turns.
 //!
-//! The run queue holds partitions, each at most once, never messages. A worker takes the partition
-//! at the front, takes a batch from its window, and puts the partition back behind all others if
-//! it got a full batch; then it handles. So a partition with a million waiting messages gets one
-//! batch before every other partition with something ready gets one.
+//! The run queue holds partitions, each at most once. A worker takes the partition at the front,
+//! takes a batch from its window, and puts the partition back behind all others if it got a full
+//! batch; then it handles. So a partition with a million waiting messages gets one batch before
+//! every other partition with something ready gets one. (What is queued beside partitions are
+//! batches that were taken and put off: they have had their turn.)
 //!
 //! Whoever makes a message ready adds its partition *afterwards*. A worker removes the partition
 //! from the queue *before* it takes. So after a take that got less than a full batch, whatever it
@@ -11,100 +12,213 @@
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
-use std::vec;
-use std::vec::Vec;
+use std::time::Duration;
 
-use super::assigned::count;
-use super::outcome::{Batch, Outcome, Verdict};
+use super::assigned::{Assigned, Current, count};
 use super::running::Running;
 use super::source::Source;
-use crate::assignment::Assignment;
-use crate::error::TakeError;
+use super::time::Time;
+use crate::batch::BatchId;
 use crate::shared::SharedLease;
 use crate::window::Window;
 
-#[derive(Debug)]
-struct Turns {
-    waiting: VecDeque<usize>,
-    queued: Vec<bool>,
+/// What the run queue knows of a partition. Changed only under its lock.
+#[derive(Debug, Default)]
+pub(crate) struct TurnState {
+    queued: AtomicBool,
+    /// Workers that are dealing with it.
+    busy: AtomicUsize,
+    /// Asked for while its only turn was running.
+    again: AtomicBool,
+}
+
+/// What a lease belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// Nothing: what fails is given back.
+    Plain,
+    /// The messages of one key, which others may wait for.
+    Lane { key: u64 },
+    /// A part of a batch, which ends before `next`.
+    Part { batch: BatchId, next: u64 },
+}
+
+/// Messages that were taken, to be handled.
+pub(crate) struct Prepared<W: Window> {
+    pub(crate) assigned: Arc<Assigned<W>>,
+    pub(crate) current: Arc<Current<W>>,
+    pub(crate) lease: SharedLease<Arc<W>>,
+    pub(crate) kind: Kind,
+    /// How often they failed since they were taken.
+    pub(crate) failed: u32,
+}
+
+/// Something for a worker.
+pub(crate) enum Task<W: Window> {
+    /// This partition may have something ready.
+    Partition(Arc<Assigned<W>>),
+    /// These messages are to be handled.
+    Run(Prepared<W>),
+}
+
+impl<W: Window> Task<W> {
+    fn assigned(&self) -> &Arc<Assigned<W>> {
+        match self {
+            Self::Partition(assigned) => assigned,
+            Self::Run(prepared) => &prepared.assigned,
+        }
+    }
+}
+
+struct Turns<W: Window> {
+    waiting: VecDeque<Task<W>>,
     asleep: usize,
-    /// Workers that are dealing with a partition.
+    /// Workers that are dealing with something.
     busy: usize,
     stopped: bool,
 }
 
-/// The partitions that may have something ready, in turn.
-#[derive(Debug)]
-pub(crate) struct RunQueue {
-    turns: Mutex<Turns>,
+/// What there is to do, in turn.
+pub(crate) struct RunQueue<W: Window> {
+    turns: Mutex<Turns<W>>,
+    /// A partition has one turn at a time.
+    exclusive: bool,
     added: Condvar,
     calm: Condvar,
 }
 
-impl RunQueue {
-    pub(crate) fn new(partitions: usize) -> Self {
-        Self {
-            turns: Mutex::new(Turns {
-                waiting: VecDeque::with_capacity(partitions),
-                queued: vec![false; partitions],
-                asleep: 0,
-                busy: 0,
-                stopped: false,
-            }),
-            added: Condvar::new(),
-            calm: Condvar::new(),
-        }
+impl<W: Window> RunQueue<W> {
+    pub(crate) fn new(exclusive: bool) -> Self {
+        let turns = Turns { waiting: VecDeque::new(), asleep: 0, busy: 0, stopped: false };
+        Self { turns: Mutex::new(turns), exclusive, added: Condvar::new(), calm: Condvar::new() }
     }
 
-    fn turns(&self) -> MutexGuard<'_, Turns> {
+    fn turns(&self) -> MutexGuard<'_, Turns<W>> {
         self.turns.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// This partition has something ready.
-    pub(crate) fn add(&self, index: usize) {
+    pub(crate) fn add(&self, assigned: &Arc<Assigned<W>>) {
         let mut turns = self.turns();
-        if !std::mem::replace(&mut turns.queued[index], true) {
-            turns.waiting.push_back(index);
-            if turns.asleep > 0 {
-                self.added.notify_one();
-            }
+        let turn = &assigned.turn;
+        if self.exclusive && turn.busy.load(Ordering::Relaxed) > 0 {
+            turn.again.store(true, Ordering::Relaxed);
+        } else if !turn.queued.swap(true, Ordering::Relaxed) {
+            self.push(&mut turns, Task::Partition(Arc::clone(assigned)));
         }
     }
 
-    /// The next partition; none when the pool is stopped.
-    fn next(&self) -> Option<Turn<'_>> {
+    /// These messages are to be handled, by whoever is free.
+    pub(crate) fn run(&self, prepared: Prepared<W>) {
         let mut turns = self.turns();
-        loop {
-            if turns.stopped {
-                return None;
-            }
-            if let Some(index) = turns.waiting.pop_front() {
-                turns.queued[index] = false;
-                turns.busy += 1;
-                return Some(Turn { queue: self, index });
+        if turns.stopped {
+            // Given back without the lock.
+            drop(turns);
+            let _ = catch_unwind(AssertUnwindSafe(|| drop(prepared)));
+        } else {
+            self.push(&mut turns, Task::Run(prepared));
+        }
+    }
+
+    fn push(&self, turns: &mut Turns<W>, task: Task<W>) {
+        turns.waiting.push_back(task);
+        if turns.asleep > 0 {
+            self.added.notify_one();
+        }
+    }
+
+    fn pop(turns: &mut Turns<W>) -> Option<Task<W>> {
+        let task = turns.waiting.pop_front()?;
+        let turn = &task.assigned().turn;
+        if matches!(task, Task::Partition(_)) {
+            turn.queued.store(false, Ordering::Relaxed);
+        }
+        turn.busy.fetch_add(1, Ordering::Relaxed);
+        turns.busy += 1;
+        Some(task)
+    }
+
+    /// The next task; none when the pool is stopped.
+    pub(crate) fn next(&self) -> Option<Task<W>> {
+        let mut turns = self.turns();
+        while !turns.stopped {
+            if let Some(task) = Self::pop(&mut turns) {
+                return Some(task);
             }
             turns.asleep += 1;
             turns = self.added.wait(turns).unwrap_or_else(PoisonError::into_inner);
             turns.asleep -= 1;
         }
+        None
+    }
+
+    /// As `next`, without waiting.
+    pub(crate) fn try_next(&self) -> Option<Task<W>> {
+        let mut turns = self.turns();
+        if turns.stopped { None } else { Self::pop(&mut turns) }
+    }
+
+    /// A task has come to its end.
+    fn end(&self, assigned: &Arc<Assigned<W>>) {
+        let mut turns = self.turns();
+        turns.busy -= 1;
+        let left = assigned.turn.busy.fetch_sub(1, Ordering::Relaxed) - 1;
+        if left == 0 && assigned.turn.again.swap(false, Ordering::Relaxed) {
+            let queued = assigned.turn.queued.swap(true, Ordering::Relaxed);
+            if !queued {
+                self.push(&mut turns, Task::Partition(Arc::clone(assigned)));
+            }
+        }
+        if turns.busy == 0 && turns.stopped || left == 0 && assigned.is_fenced() {
+            self.calm.notify_all();
+        }
+    }
+
+    /// How many of so many workers are free, the one that asks included.
+    pub(crate) fn free(&self, workers: usize) -> usize {
+        workers.saturating_sub(self.turns().busy) + 1
     }
 
     /// No worker begins anything more.
     pub(crate) fn stop(&self) {
-        self.turns().stopped = true;
+        let mut turns = self.turns();
+        turns.stopped = true;
+        let waiting = std::mem::take(&mut turns.waiting);
+        drop(turns);
         self.added.notify_all();
+        for task in waiting {
+            let _ = catch_unwind(AssertUnwindSafe(|| drop(task)));
+        }
     }
 
     /// Waits until no worker is at work; false when the deadline came first.
-    pub(crate) fn wait_calm(&self, until: Option<Instant>) -> bool {
+    pub(crate) fn wait_calm(&self, until: Option<Duration>, time: &Time) -> bool {
+        self.wait_until(until, time, |turns| turns.busy == 0)
+    }
+
+    /// Waits until no worker is at work for this partition.
+    pub(crate) fn wait_idle(
+        &self,
+        assigned: &Assigned<W>,
+        until: Option<Duration>,
+        time: &Time,
+    ) -> bool {
+        self.wait_until(until, time, |_| assigned.turn.busy.load(Ordering::Relaxed) == 0)
+    }
+
+    fn wait_until(
+        &self,
+        until: Option<Duration>,
+        time: &Time,
+        done: impl Fn(&Turns<W>) -> bool,
+    ) -> bool {
         let mut turns = self.turns();
-        while turns.busy > 0 {
-            let left = until.map(|until| until.saturating_duration_since(Instant::now()));
-            turns = match left {
-                Some(left) if left.is_zero() => return false,
-                Some(left) => {
+        while !done(&turns) {
+            turns = match until.map(|until| time.left(until)) {
+                Some(None) => return false,
+                Some(Some(left)) => {
                     self.calm.wait_timeout(turns, left).unwrap_or_else(PoisonError::into_inner).0
                 }
                 None => self.calm.wait(turns).unwrap_or_else(PoisonError::into_inner),
@@ -115,23 +229,95 @@ impl RunQueue {
 }
 
 /// A worker's turn with a partition.
-struct Turn<'a> {
-    queue: &'a RunQueue,
-    index: usize,
+struct Turn<S: Source, W: Window<Value = S::Message> + Send + Sync + 'static> {
+    running: Arc<Running<S, W>>,
+    assigned: Arc<Assigned<W>>,
 }
 
-impl Drop for Turn<'_> {
+impl<S, W> Drop for Turn<S, W>
+where
+    S: Source,
+    W: Window<Value = S::Message> + Send + Sync + 'static,
+{
     fn drop(&mut self) {
-        let mut turns = self.queue.turns();
-        turns.busy -= 1;
-        if turns.busy == 0 && turns.stopped {
-            self.queue.calm.notify_all();
-        }
+        let Self { running, assigned } = self;
+        running.queue.end(assigned);
+        // Also when nothing was finished: an ended assignment's slots may have become free.
+        assigned.made_room(&|| running.clock.publish_soon());
+        running.something_ended(assigned);
     }
 }
 
 /// How long a partition rests whose messages panic when they are cloned or dropped.
 const REST: Duration = Duration::from_secs(1);
+
+/// A turn that has messages to handle. Dropped without having run, it gives them back.
+pub(crate) struct Work<S: Source, W: Window<Value = S::Message> + Send + Sync + 'static> {
+    prepared: Option<Prepared<W>>,
+    turn: Turn<S, W>,
+}
+
+impl<S, W> Work<S, W>
+where
+    S: Source,
+    W: Window<Value = S::Message> + Send + Sync + 'static,
+{
+    /// Begins a task: takes messages; none when there is nothing to handle.
+    pub(crate) fn begin(running: &Arc<Running<S, W>>, task: Task<W>) -> Option<Self> {
+        let (assigned, prepared) = match task {
+            Task::Partition(assigned) => (assigned, None),
+            Task::Run(prepared) => (Arc::clone(&prepared.assigned), Some(prepared)),
+        };
+        let turn = Turn { running: Arc::clone(running), assigned };
+        let assigned = &turn.assigned;
+        // `Clone` and `Drop` of the message, and what the hooks say of it, are user code.
+        let prepare = || match prepared {
+            None => running.prepare(assigned),
+            Some(prepared) => running.prepare_again(prepared),
+        };
+        match catch_unwind(AssertUnwindSafe(prepare)) {
+            Ok(prepared) => prepared.map(|prepared| Self { prepared: Some(prepared), turn }),
+            Err(_) => {
+                count(&assigned.counts.panics, 1);
+                running.rest(assigned, REST);
+                None
+            }
+        }
+    }
+
+    pub(crate) fn prepared(&self) -> Option<&Prepared<W>> {
+        self.prepared.as_ref()
+    }
+
+    /// Lets the handler deal with them, and does what it says.
+    pub(crate) fn run(mut self) {
+        let Some(prepared) = self.prepared.take() else { return };
+        let Turn { running, assigned } = &self.turn;
+        if catch_unwind(AssertUnwindSafe(|| running.deal(prepared))).is_err() {
+            count(&assigned.counts.panics, 1);
+            running.rest(assigned, REST);
+        }
+    }
+}
+
+impl<S, W> Drop for Work<S, W>
+where
+    S: Source,
+    W: Window<Value = S::Message> + Send + Sync + 'static,
+{
+    fn drop(&mut self) {
+        let Some(prepared) = self.prepared.take() else { return };
+        let running = &self.turn.running;
+        match prepared.kind {
+            Kind::Plain => {
+                let _ = catch_unwind(AssertUnwindSafe(|| drop(prepared)));
+                running.queue.add(&self.turn.assigned);
+            }
+            // Their order, or their batch, needs them as they are.
+            Kind::Lane { .. } | Kind::Part { .. } => running.queue.run(prepared),
+        }
+    }
+}
 
 /// One worker, until the pool is stopped.
 pub(crate) fn work<S, W>(running: &Arc<Running<S, W>>)
@@ -139,113 +325,9 @@ where
     S: Source,
     W: Window<Value = S::Message> + Send + Sync + 'static,
 {
-    while let Some(turn) = running.queue.next() {
-        let index = turn.index;
-        let assigned = &running.assigned[index];
-        let part = assigned.assignment();
-        // Not the handler, which is looked after below: `Clone` and `Drop` of the message.
-        if catch_unwind(AssertUnwindSafe(|| take_turn(running, index, &part))).is_err() {
-            count(&assigned.counts.panics, 1);
-            running.clock.rest(index, REST);
+    while let Some(task) = running.queue.next() {
+        if let Some(work) = Work::begin(running, task) {
+            work.run();
         }
-        // Also when nothing was finished: an ended assignment's slots may have become free.
-        assigned.made_room(&|| running.clock.publish_soon());
-        running.something_ended(index);
-    }
-}
-
-fn take_turn<S, W>(running: &Arc<Running<S, W>>, index: usize, part: &Assignment<Arc<W>>)
-where
-    S: Source,
-    W: Window<Value = S::Message> + Send + Sync + 'static,
-{
-    let wanted = running.settings.batch;
-    match part.at(running.clock.now()).take_shared(wanted) {
-        Ok(lease) => {
-            if lease.len() == wanted {
-                running.queue.add(index);
-            }
-            handle(running, index, lease);
-        }
-        // Whoever reassigned it adds it when it has something.
-        Err(TakeError::Empty | TakeError::Stale | TakeError::Closed) => {}
-    }
-}
-
-/// Lets the handler deal with a batch and does what it says.
-fn handle<S, W>(running: &Arc<Running<S, W>>, index: usize, mut lease: SharedLease<Arc<W>>)
-where
-    S: Source,
-    W: Window<Value = S::Message> + Send + Sync + 'static,
-{
-    let assigned = &running.assigned[index];
-    let outcome = {
-        let batch = Batch::new(assigned.partition.name(), lease.messages());
-        let handled = catch_unwind(AssertUnwindSafe(|| (running.settings.handler)(&batch)));
-        handled.unwrap_or_else(|_| {
-            count(&assigned.counts.panics, 1);
-            Outcome::Retry
-        })
-    };
-    if outcome != Outcome::Done {
-        set_aside(running, index, &mut lease, &outcome);
-    }
-    if !lease.is_empty() {
-        // Stale: the partition began anew, and these messages will come again.
-        if let Ok(report) = lease.commit() {
-            count(&assigned.counts.finished, report.applied);
-        }
-    }
-}
-
-/// Takes what has to be retried out of the lease, and hands it to the clock: one lease for each
-/// due time. The lease itself waits, so that the window goes on knowing where each message is, and
-/// a message that is taken away meanwhile is not given back a second time.
-fn set_aside<S, W>(
-    running: &Arc<Running<S, W>>,
-    index: usize,
-    lease: &mut SharedLease<Arc<W>>,
-    outcome: &Outcome,
-) where
-    S: Source,
-    W: Window<Value = S::Message> + Send + Sync + 'static,
-{
-    let assigned = &running.assigned[index];
-    let settings = &running.settings;
-    let mut delays: Vec<Option<Duration>> = Vec::with_capacity(lease.len());
-    for (at, held) in lease.messages().iter().enumerate() {
-        let mut delay = match outcome.verdict(at) {
-            Verdict::Done => None,
-            Verdict::Retry => Some(settings.backoff.after(held.deliveries())),
-            Verdict::RetryAfter(delay) => Some(delay),
-        };
-        if delay.is_some()
-            && let Some(last) = &settings.last_resort
-            && held.deliveries() >= last.attempts
-        {
-            let give_up = || (last.give_up)(assigned.partition.name(), held);
-            if matches!(catch_unwind(AssertUnwindSafe(give_up)), Ok(Ok(()))) {
-                count(&assigned.counts.given_up, 1);
-                delay = None;
-            }
-        }
-        delays.push(delay);
-    }
-    let mut at = 0;
-    let mut failed = lease.split(|_| {
-        at += 1;
-        delays.get(at - 1).is_some_and(Option::is_some)
-    });
-    let mut delays: Vec<Duration> = delays.into_iter().flatten().collect();
-    count(&assigned.counts.retried, delays.len());
-    let now = Instant::now();
-    while let Some(&delay) = delays.first() {
-        let mut at = 0;
-        let same = failed.split(|_| {
-            at += 1;
-            delays.get(at - 1) == Some(&delay)
-        });
-        delays.retain(|other| *other != delay);
-        running.clock.retry(index, now, delay, same);
     }
 }

@@ -10,9 +10,9 @@ use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::string::String;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::Duration;
 
-use super::assigned::{Assigned, Need, Room, Woken, count};
+use super::assigned::{Assigned, Need, Room, Wait, Woken, count};
 use super::running::Running;
 use super::source::{Fetched, PullRequest, Pulled, Source, SourceError};
 use crate::assignment::Assignment;
@@ -50,14 +50,17 @@ struct Pulling<T> {
 }
 
 impl<T> Pulling<T> {
-    /// Checks an answer and takes it over.
+    /// Checks an answer and takes over what the filter lets through: what it does not is a gap,
+    /// and finished. How many that are.
     fn accept(
         &mut self,
         messages: impl Iterator<Item = Fetched<T>>,
         next: u64,
-    ) -> Result<(), Nonsense> {
+        filter: &dyn Fn(&T) -> bool,
+    ) -> Result<usize, Nonsense> {
         let from = self.next;
         let mut above = from;
+        let mut filtered = 0;
         let mut found = VecDeque::new();
         for mut message in messages {
             // Brokers may answer from the beginning of a stored batch.
@@ -69,14 +72,18 @@ impl<T> Pulling<T> {
             }
             above = message.offset.saturating_add(1);
             message.bytes = message.bytes.min(LARGEST);
-            found.push_back(message);
+            if filter(&message.value) {
+                found.push_back(message);
+            } else {
+                filtered += 1;
+            }
         }
         if next < above {
             return Err(Nonsense::NextNotAbove { next });
         }
         self.messages = found;
         self.next = next;
-        Ok(())
+        Ok(filtered)
     }
 
     /// Puts what fits; what was refused, and why, if the window itself refused something.
@@ -118,12 +125,23 @@ enum Refused {
     Never(PutErrorKind),
 }
 
+/// What a puller does next.
+pub(crate) enum Step {
+    /// Asks the source; the answer goes to [`Puller::answer`].
+    Pull(PullRequest),
+    /// Waits.
+    Wait(Wait),
+}
+
 /// The puller of one partition.
 pub(crate) struct Puller<S: Source, W: Window<Value = S::Message>> {
     running: Arc<Running<S, W>>,
-    index: usize,
+    pub(crate) assigned: Arc<Assigned<W>>,
     part: Assignment<Arc<W>>,
     pulling: Pulling<S::Message>,
+    /// Bells rung before the pull that is under way: one that rings while it finds nothing must be
+    /// heard.
+    news: u64,
 }
 
 impl<S, W> Puller<S, W>
@@ -131,94 +149,153 @@ where
     S: Source,
     W: Window<Value = S::Message> + Send + Sync + 'static,
 {
-    pub(crate) fn new(running: Arc<Running<S, W>>, index: usize) -> Self {
-        let part = running.assigned[index].assignment();
+    pub(crate) fn new(running: Arc<Running<S, W>>, assigned: Arc<Assigned<W>>) -> Self {
+        let part = assigned.current().part.clone();
         let next = part.watermark().map_or(0, |next| next.get());
-        Self { running, index, part, pulling: Pulling { messages: VecDeque::new(), next } }
-    }
-
-    fn assigned(&self) -> &Assigned<W> {
-        &self.running.assigned[self.index]
+        let pulling = Pulling { messages: VecDeque::new(), next };
+        Self { running, assigned, part, pulling, news: 0 }
     }
 
     /// Until the intake is stopped.
     pub(crate) fn run(mut self) {
-        while !self.assigned().intake_stopped() {
-            // The drop of a message that is known already is user code.
-            let woken = catch_unwind(AssertUnwindSafe(|| self.step())).unwrap_or_else(|panic| {
-                self.running.queue.add(self.index);
-                self.pause(&panic_text(&*panic))
-            });
-            if woken == Woken::Stop {
-                break;
-            }
+        let running = Arc::clone(&self.running);
+        let assigned = Arc::clone(&self.assigned);
+        let publish = || running.clock.publish_soon();
+        let mut wait = Wait::Go;
+        while assigned.wait(&self.part, wait, running.time(), &publish) == Woken::Go {
+            wait = match self.step() {
+                Step::Wait(wait) => wait,
+                Step::Pull(request) => {
+                    let pulled = self.pull(&request);
+                    self.answer(pulled)
+                }
+            };
         }
     }
 
-    fn step(&mut self) -> Woken {
-        match self.admit() {
-            Ok(()) => {}
-            Err(Refused::Need(need)) => return self.wait_for_room(need),
-            Err(Refused::Turn(seen)) => return self.assigned().wait_for_turn(seen),
-            Err(Refused::Never(kind)) => return self.pause(&kind),
+    /// Is the wait over?
+    pub(crate) fn is_over(&self, wait: Wait) -> Option<Woken> {
+        let publish = || self.running.clock.publish_soon();
+        self.assigned.is_over(&self.part, wait, self.running.time(), &publish)
+    }
+
+    /// Asks the source. A panic is an error.
+    pub(crate) fn pull(&self, request: &PullRequest) -> Result<Pulled<S::Message>, SourceError> {
+        let (source, partition) = (&self.running.source, &self.assigned.partition);
+        catch_unwind(AssertUnwindSafe(|| source.pull(partition, request)))
+            .unwrap_or_else(|panic| Err(SourceError::from(panic_text(&*panic))))
+    }
+
+    /// What to do next.
+    pub(crate) fn step(&mut self) -> Step {
+        // The drop of a message that is known already is user code.
+        catch_unwind(AssertUnwindSafe(|| self.next_step())).unwrap_or_else(|panic| {
+            self.running.queue.add(&self.assigned);
+            Step::Wait(self.pause(&panic_text(&*panic)))
+        })
+    }
+
+    fn next_step(&mut self) -> Step {
+        if self.part.watermark().is_err() {
+            // It began anew.
+            self.part = self.assigned.current().part.clone();
+            let next = self.part.watermark().map_or(0, |next| next.get());
+            self.pulling = Pulling { messages: VecDeque::new(), next };
         }
         let running = Arc::clone(&self.running);
-        let assigned = &running.assigned[self.index];
+        let assigned = Arc::clone(&self.assigned);
+        let now = running.time().now();
+        if !running.is_locked(&assigned) {
+            assigned.lock_out(true);
+            running.keeper.soon(super::keeper::Duty::Lock, now);
+            return Step::Wait(Wait::Go);
+        }
+        match self.admit() {
+            Ok(()) => {}
+            Err(Refused::Need(need)) => return Step::Wait(Wait::Room(need)),
+            Err(Refused::Turn(seen)) => return Step::Wait(Wait::Turn(seen)),
+            Err(Refused::Never(PutErrorKind::Stale)) => return Step::Wait(Wait::Go),
+            Err(Refused::Never(kind)) => return Step::Wait(self.pause(&kind)),
+        }
         let room = assigned.room(&self.part);
-        let messages = self.running.settings.pull_batch.min(room.count);
+        let messages = running.settings.pull_batch.min(room.count);
         let offsets = room.end.saturating_sub(self.pulling.next);
         let messages = messages.min(usize::try_from(offsets).unwrap_or(usize::MAX));
         if messages == 0 || room.bytes == 0 {
-            return self.wait_for_room(self.good_part());
+            return Step::Wait(Wait::Room(self.good_part()));
         }
         if offsets < assigned.limits.replay / 2 && room.stale {
             running.clock.publish_soon();
         }
-        // Before the pull: a bell that rings while it finds nothing must be heard.
-        let news = assigned.news();
+        if let Some(pulled) = assigned.times.pulled.get() {
+            let next = pulled.saturating_add(running.settings.pull_interval);
+            if next > now && !running.settings.pull_interval.is_zero() {
+                return Step::Wait(Wait::Until(next));
+            }
+        }
+        self.news = assigned.news();
         count(&assigned.counts.pulls, 1);
-        let request = PullRequest::new(self.pulling.next, messages, room.bytes);
-        let source = &running.source;
-        let pulled = catch_unwind(AssertUnwindSafe(|| source.pull(&assigned.partition, &request)))
-            .unwrap_or_else(|panic| Err(SourceError::from(panic_text(&*panic))));
+        assigned.times.pulled.set(now);
+        assigned.times.pulling.set(now);
+        Step::Pull(PullRequest::new(self.pulling.next, messages, room.bytes))
+    }
+
+    /// What to wait for after the source's answer.
+    pub(crate) fn answer(&mut self, pulled: Result<Pulled<S::Message>, SourceError>) -> Wait {
+        self.assigned.times.pulling.clear();
+        // The filter, and the drop of what it keeps out, are user code.
+        let accepted = catch_unwind(AssertUnwindSafe(|| self.accept(pulled)));
+        accepted.unwrap_or_else(|panic| self.pause(&panic_text(&*panic)))
+    }
+
+    fn accept(&mut self, pulled: Result<Pulled<S::Message>, SourceError>) -> Wait {
+        let assigned = Arc::clone(&self.assigned);
+        let running = Arc::clone(&self.running);
+        if self.part.watermark().is_err() {
+            // It began anew meanwhile: this answers another question.
+            return Wait::Go;
+        }
+        let filter = |value: &S::Message| {
+            running.settings.filter.as_ref().is_none_or(|filter| filter(value))
+        };
         let from = self.pulling.next;
         let accepted = match pulled {
-            Ok(Pulled::Found { messages, next }) => self.pulling.accept(messages.into_iter(), next),
+            Ok(Pulled::Found { messages, next }) => {
+                self.pulling.accept(messages.into_iter(), next, &filter)
+            }
             Ok(Pulled::NothingMatched { next }) if next == from => {
                 Err(Nonsense::NextNotAbove { next })
             }
-            Ok(Pulled::NothingMatched { next }) => self.pulling.accept(std::iter::empty(), next),
-            Ok(Pulled::NothingNew) => Ok(()),
+            Ok(Pulled::NothingMatched { next }) => {
+                self.pulling.accept(std::iter::empty(), next, &filter)
+            }
+            Ok(Pulled::NothingNew) => Ok(0),
             Ok(Pulled::IllegalOffset { correct }) => return self.begin_anew(correct),
             Err(error) => return self.pause(&error),
         };
-        if let Err(nonsense) = accepted {
-            return self.pause(&nonsense);
+        match accepted {
+            Ok(filtered) => count(&assigned.counts.filtered, filtered),
+            Err(nonsense) => return self.pause(&nonsense),
         }
         if self.pulling.next != from {
             assigned.left_tail();
-            return Woken::Go;
+            return Wait::Go;
         }
-        assigned.found_tail(news);
-        self.running.something_ended(self.index);
-        let idle = self.running.settings.pull_idle;
-        let until = if self.running.rings() { None } else { Instant::now().checked_add(idle) };
-        assigned.wait_for_news(news, until)
-    }
-
-    fn wait_for_room(&self, need: Need) -> Woken {
-        let publish = || self.running.clock.publish_soon();
-        self.assigned().wait_for_room(&self.part, need, &publish)
+        assigned.found_tail(self.news);
+        running.something_ended(&assigned);
+        let idle = running.settings.pull_idle;
+        let until = if running.rings() { None } else { Some(running.time().deadline(idle)) };
+        Wait::News(self.news, until)
     }
 
     /// The room to wait for before the next pull: for a good part of one, so that a puller at a
     /// limit is not woken for every message.
     fn good_part(&self) -> Need {
-        let limits = &self.assigned().limits;
+        let limits = &self.assigned.limits;
         let mut count = self.running.settings.pull_batch.min((limits.count / 4).max(1));
         let span = (limits.span / 4).max(1);
         let replay = (limits.replay / 4).max(1);
-        let offsets = if self.assigned().spans_messages(&self.part) {
+        let offsets = if self.assigned.spans_messages(&self.part) {
             count = count.min(usize::try_from(span).unwrap_or(usize::MAX));
             // How far apart the next ones are, nobody knows yet.
             replay
@@ -234,8 +311,7 @@ where
 
     /// Admits what was pulled, as far as there is room.
     fn admit(&mut self) -> Result<(), Refused> {
-        let running = Arc::clone(&self.running);
-        let assigned = &running.assigned[self.index];
+        let assigned = Arc::clone(&self.assigned);
         let mut refused = self.put();
         if refused == Some(PutErrorKind::Full) && self.fits(self.first()) {
             let turns = assigned.watch_turns();
@@ -280,10 +356,10 @@ where
     /// Puts what there is room for.
     fn put(&mut self) -> Option<PutErrorKind> {
         let before = self.pulling.messages.len();
-        let room = self.running.assigned[self.index].room(&self.part);
+        let room = self.assigned.room(&self.part);
         let refused = self.pulling.put(&self.part, room);
         if self.pulling.messages.len() < before {
-            self.running.queue.add(self.index);
+            self.running.queue.add(&self.assigned);
         }
         refused
     }
@@ -298,35 +374,32 @@ where
     }
 
     fn fits(&self, need: Need) -> bool {
-        self.assigned().room(&self.part).has(need)
+        self.assigned.room(&self.part).has(need)
     }
 
     /// The log does not have the offset: begins where it says. Publishing is held off meanwhile,
     /// so that no watermark of the old assignment is stored after it.
-    fn begin_anew(&mut self, correct: u64) -> Woken {
+    fn begin_anew(&mut self, correct: u64) -> Wait {
         if correct == self.pulling.next {
             return self.pause(&"the source calls an offset illegal and correct at once");
         }
-        let running = Arc::clone(&self.running);
-        match running.reset(self.index, correct) {
-            Ok(part) => {
-                self.part = part;
-                self.pulling = Pulling { messages: VecDeque::new(), next: correct };
-                self.assigned().left_tail();
-                Woken::Go
+        if self.assigned.is_fenced() {
+            return Wait::Go;
+        }
+        match self.running.reset(&self.assigned, &self.part, correct) {
+            Ok(()) => {
+                self.assigned.left_tail();
+                Wait::Go
             }
             Err(error) => self.pause(&error),
         }
     }
 
     /// Something is wrong with the source: says so, and waits before the next try.
-    fn pause(&self, error: &dyn fmt::Display) -> Woken {
-        let assigned = self.assigned();
-        assigned.fault(error);
-        match Instant::now().checked_add(self.running.settings.pull_retry) {
-            Some(until) => assigned.wait_until(until),
-            None => assigned.wait_for_news(assigned.news(), None),
-        }
+    fn pause(&self, error: &dyn fmt::Display) -> Wait {
+        self.assigned.fault(error);
+        let retry: Duration = self.running.settings.pull_retry;
+        Wait::Until(self.running.time().deadline(retry))
     }
 }
 

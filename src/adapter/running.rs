@@ -3,67 +3,111 @@
 use std::boxed::Box;
 use std::string::{String, ToString};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Condvar, Mutex, PoisonError, RwLock};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, SystemTime};
 use std::vec::Vec;
 
 use super::assigned::{Assigned, count};
 use super::clock::Clock;
-use super::consumer::{PartitionProgress, PartitionReport, Progress};
-use super::outcome::{Backoff, Batch, Outcome};
+use super::failed::{Failed, SendBack};
+use super::keeper::Keeper;
+use super::limits::Limits;
+use super::lock::PartitionLock;
+use super::outcome::{Backoff, Batch, Ordered, Outcome};
 use super::pool::RunQueue;
-use super::source::{Listener, Source, SourceError};
+use super::pull::Puller;
+use super::source::{Listener, Partition, Source, SourceError};
 use super::store::{OffsetStore, StoreError};
+use super::time::Time;
 use crate::assignment::Assignment;
-use crate::shared::Held;
 use crate::window::Window;
 
 /// What is called for a batch.
 pub(crate) type Handler<T> = Box<dyn Fn(&Batch<'_, T>) -> Outcome + Send + Sync>;
+/// What is called for a batch in order.
+pub(crate) type OrderedHandler<T> = Box<dyn Fn(&Batch<'_, T>) -> Ordered + Send + Sync>;
 /// What is called for a message that failed too often.
-pub(crate) type GiveUp<T> = Box<dyn Fn(&str, &Held<T>) -> Result<(), SourceError> + Send + Sync>;
+pub(crate) type GiveUp<T> = Box<dyn Fn(&Failed<'_, T>) -> Result<(), SourceError> + Send + Sync>;
+/// What is told of a message that failed.
+pub(crate) type Report<T> = Box<dyn Fn(&Failed<'_, T>) + Send + Sync>;
+/// Says something of a message.
+pub(crate) type Of<T, A> = Box<dyn Fn(&T) -> A + Send + Sync>;
+/// Makes a partition's window.
+pub(crate) type MakeWindow<W> = Box<dyn Fn(&Partition) -> Box<W> + Send + Sync>;
 
-pub(crate) struct LastResort<T> {
-    pub(crate) attempts: u32,
-    pub(crate) give_up: GiveUp<T>,
+/// How batches are handed out.
+pub(crate) enum Service<T> {
+    /// In parallel, in any order.
+    Concurrent(Handler<T>),
+    /// One at a time for each partition.
+    Orderly { handler: OrderedHandler<T>, manual: bool },
+    /// One at a time for each key.
+    Keyed { handler: Handler<T>, key: Of<T, u64> },
+    /// In numbered batches with a part for each free worker.
+    Batched(Handler<T>),
+}
+
+/// A lock, and for how long it is believed.
+pub(crate) struct Locking {
+    pub(crate) lock: Box<dyn PartitionLock>,
+    pub(crate) lease: Duration,
 }
 
 pub(crate) struct Settings<T> {
+    pub(crate) workers: usize,
     pub(crate) batch: usize,
+    pub(crate) limits: Limits,
     pub(crate) backoff: Backoff,
-    pub(crate) last_resort: Option<LastResort<T>>,
-    pub(crate) handler: Handler<T>,
+    pub(crate) suspend_for: Duration,
+    pub(crate) max_attempts: u32,
+    pub(crate) give_up: Option<GiveUp<T>>,
+    pub(crate) send_back: Option<Box<dyn SendBack<T>>>,
+    pub(crate) resend_after: Duration,
+    pub(crate) broadcast: Option<Report<T>>,
+    pub(crate) filter: Option<Of<T, bool>>,
+    pub(crate) not_before: Option<Of<T, Option<SystemTime>>>,
+    pub(crate) attempts: Option<Of<T, u32>>,
+    pub(crate) expire: Option<Duration>,
+    pub(crate) lock: Option<Locking>,
+    pub(crate) rebuild_after: Duration,
     pub(crate) pull_batch: usize,
+    pub(crate) pull_interval: Duration,
     pub(crate) pull_idle: Duration,
     pub(crate) pull_retry: Duration,
-    pub(crate) publish_every: Duration,
 }
 
 /// What the threads of a consumer share.
 pub(crate) struct Running<S: Source, W: Window<Value = S::Message>> {
     pub(crate) source: S,
-    pub(crate) assigned: Vec<Assigned<W>>,
-    pub(crate) queue: RunQueue,
+    pub(crate) store: Box<dyn OffsetStore>,
+    pub(crate) make_window: MakeWindow<W>,
+    pub(crate) queue: RunQueue<W>,
     pub(crate) clock: Clock<W>,
+    pub(crate) keeper: Keeper,
+    pub(crate) service: Service<S::Message>,
     pub(crate) settings: Settings<S::Message>,
-    store: Box<dyn OffsetStore>,
+    /// The partitions that are assigned to this consumer.
+    pub(crate) table: RwLock<Vec<Arc<Assigned<W>>>>,
+    /// Locked while the table is changed by others than the keeper.
+    pub(crate) rebalancing: Mutex<()>,
     /// Locked while watermarks are read and published, and while a partition is assigned anew:
     /// nothing of an assignment is published after a later one has begun.
     publishing: Mutex<()>,
-    store_errors: AtomicU64,
-    last_store_error: Mutex<Option<String>>,
+    pub(crate) store_errors: AtomicU64,
+    pub(crate) last_store_error: Mutex<Option<String>>,
     /// The source rings when there is news.
     rings: AtomicBool,
-    pullers: AtomicUsize,
+    /// No more pulls, of partitions that come later either.
+    pub(crate) intake_stopped: AtomicBool,
+    /// All partitions are suspended, those that come later too.
+    pub(crate) suspended: AtomicBool,
+    pub(crate) pullers: AtomicUsize,
+    pub(crate) puller_threads: Mutex<Vec<JoinHandle<()>>>,
     /// Threads that wait for something to end.
     waiting: AtomicUsize,
     ending: Mutex<()>,
     ended: Condvar,
-}
-
-/// The deadline of a wait that begins now; none when it is too far to express.
-pub(crate) fn deadline(timeout: Duration) -> Option<Instant> {
-    Instant::now().checked_add(timeout)
 }
 
 impl<S, W> Running<S, W>
@@ -74,25 +118,45 @@ where
     pub(crate) fn new(
         source: S,
         store: Box<dyn OffsetStore>,
-        assigned: Vec<Assigned<W>>,
+        make_window: MakeWindow<W>,
+        clock: Clock<W>,
+        keeper: Keeper,
+        service: Service<S::Message>,
         settings: Settings<S::Message>,
     ) -> Self {
+        let exclusive = matches!(service, Service::Orderly { .. });
         Self {
             source,
-            queue: RunQueue::new(assigned.len()),
-            pullers: AtomicUsize::new(assigned.len()),
-            assigned,
-            clock: Clock::new(),
-            settings,
             store,
+            make_window,
+            queue: RunQueue::new(exclusive),
+            clock,
+            keeper,
+            service,
+            settings,
+            table: RwLock::default(),
+            rebalancing: Mutex::default(),
             publishing: Mutex::default(),
             store_errors: AtomicU64::new(0),
             last_store_error: Mutex::default(),
             rings: AtomicBool::new(false),
+            intake_stopped: AtomicBool::new(false),
+            suspended: AtomicBool::new(false),
+            pullers: AtomicUsize::new(0),
+            puller_threads: Mutex::default(),
             waiting: AtomicUsize::new(0),
             ending: Mutex::default(),
             ended: Condvar::new(),
         }
+    }
+
+    pub(crate) fn time(&self) -> &Time {
+        &self.clock.time
+    }
+
+    /// The partitions that are assigned now.
+    pub(crate) fn assigned(&self) -> Vec<Arc<Assigned<W>>> {
+        self.table.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     pub(crate) fn rings(&self) -> bool {
@@ -103,15 +167,33 @@ where
         self.rings.store(rings, Ordering::Release);
     }
 
+    /// Has this consumer the lock of the partition, if there are locks?
+    pub(crate) fn is_locked(&self, assigned: &Assigned<W>) -> bool {
+        let Some(lock) = &self.settings.lock else { return true };
+        let now = self.time().now();
+        assigned.lock().holds(now, lock.lease)
+    }
+
     /// Publishes every watermark that is above what is stored.
     pub(crate) fn publish(&self) -> Result<(), StoreError> {
         let publishing = self.publishing.lock().unwrap_or_else(PoisonError::into_inner);
+        self.publish_these(&self.assigned())?;
+        drop(publishing);
+        Ok(())
+    }
+
+    /// The same of some partitions; by whoever has locked publishing.
+    fn publish_these(&self, these: &[Arc<Assigned<W>>]) -> Result<(), StoreError> {
         let mut raised = Vec::new();
-        for assigned in &self.assigned {
-            if let Ok(next) = assigned.assignment().min_offset()
-                && next.get() > assigned.published()
+        for assigned in these {
+            // What another may own by now is no more ours to say.
+            let locked = self.is_locked(assigned);
+            if let Some(next) = assigned.current().safe()
+                && next > assigned.published()
+                && locked
+                && !assigned.is_released()
             {
-                raised.push((assigned, next.get()));
+                raised.push((assigned, next));
             }
         }
         if raised.is_empty() {
@@ -120,28 +202,62 @@ where
         let named = raised.iter().map(|(assigned, next)| (assigned.partition.name(), *next));
         let offsets: Vec<_> = named.collect();
         self.stored(|store| store.publish(&offsets))?;
-        for (assigned, next) in &raised {
-            assigned.set_published(*next);
-        }
-        drop(publishing);
-        for (assigned, _) in raised {
+        for (assigned, next) in raised {
+            assigned.set_published(next);
             assigned.made_room(&|| self.clock.publish_soon());
         }
         Ok(())
     }
 
-    /// Begins a partition anew, in the store too.
+    /// Begins a partition anew, in the store too: the log said so. From then on nothing of the old
+    /// assignment is published, and nothing that it finishes changes anything.
     pub(crate) fn reset(
         &self,
-        index: usize,
+        assigned: &Assigned<W>,
+        part: &Assignment<Arc<W>>,
         offset: u64,
-    ) -> Result<Assignment<Arc<W>>, StoreError> {
+    ) -> Result<(), StoreError> {
         let _publishing = self.publishing.lock().unwrap_or_else(PoisonError::into_inner);
-        let assigned = &self.assigned[index];
+        if assigned.is_released() || part.watermark().is_err() || !self.is_locked(assigned) {
+            // The log said so to an assignment that is over.
+            return Ok(());
+        }
         self.stored(|store| store.reset(assigned.partition.name(), offset))?;
         assigned.set_published(offset);
         count(&assigned.counts.resets, 1);
-        Ok(assigned.reassign(offset))
+        assigned.reassign(offset);
+        Ok(())
+    }
+
+    /// Begins a partition anew where the store says, which another consumer may have moved.
+    pub(crate) fn begin_at_stored(&self, assigned: &Assigned<W>) -> Result<(), StoreError> {
+        let _publishing = self.publishing.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut offset = assigned.partition.first();
+        self.stored(|store| {
+            offset = store.load(assigned.partition.name())?.unwrap_or(offset);
+            Ok(())
+        })?;
+        assigned.set_published(offset);
+        assigned.reassign(offset);
+        assigned.left_tail();
+        assigned.began_anew();
+        Ok(())
+    }
+
+    /// The last words on a partition: publishes, unless it was `published` just now (or that
+    /// failed), and ends it. Nothing of it is published when this has returned, whatever is
+    /// finished later. The watermark; and whether it was published.
+    pub(crate) fn end_assignment(
+        &self,
+        assigned: &Arc<Assigned<W>>,
+        published: Option<bool>,
+    ) -> (u64, bool) {
+        let _publishing = self.publishing.lock().unwrap_or_else(PoisonError::into_inner);
+        let publish = || self.publish_these(&[Arc::clone(assigned)]);
+        let published = published.unwrap_or_else(|| publish().or_else(|_| publish()).is_ok());
+        assigned.set_released();
+        // The lowest open batch may have begun below what was published while none was open.
+        (assigned.current().safe().unwrap_or(0).max(assigned.published()), published)
     }
 
     /// Asks the store for something, and keeps note of how that went.
@@ -162,16 +278,16 @@ where
         result
     }
 
-    /// A partition may have become empty, or a puller has come to an end: wakes who waits for it.
-    pub(crate) fn something_ended(&self, index: usize) {
+    /// A partition may have become empty: wakes who waits for it.
+    pub(crate) fn something_ended(&self, assigned: &Assigned<W>) {
         // Pairs with the fence of the one who waits.
         fence(Ordering::SeqCst);
-        if self.waiting.load(Ordering::Relaxed) > 0 && self.assigned[index].window.is_empty() {
+        if self.waiting.load(Ordering::Relaxed) > 0 && assigned.window.is_empty() {
             self.wake_waiting();
         }
     }
 
-    fn wake_waiting(&self) {
+    pub(crate) fn wake_waiting(&self) {
         drop(self.ending.lock().unwrap_or_else(PoisonError::into_inner));
         self.ended.notify_all();
     }
@@ -181,7 +297,8 @@ where
         self.wake_waiting();
     }
 
-    fn wait(&self, until: Option<Instant>, done: impl Fn() -> bool) -> bool {
+    /// Waits until it holds; false when the deadline came first.
+    pub(crate) fn wait(&self, until: Option<Duration>, done: impl Fn() -> bool) -> bool {
         let mut ending = self.ending.lock().unwrap_or_else(PoisonError::into_inner);
         self.waiting.fetch_add(1, Ordering::Relaxed);
         fence(Ordering::SeqCst);
@@ -189,10 +306,9 @@ where
             if done() {
                 break true;
             }
-            let left = until.map(|until| until.saturating_duration_since(Instant::now()));
-            ending = match left {
-                Some(left) if left.is_zero() => break false,
-                Some(left) => {
+            ending = match until.map(|until| self.time().left(until)) {
+                Some(None) => break false,
+                Some(Some(left)) => {
                     let waited = self.ended.wait_timeout(ending, left);
                     waited.unwrap_or_else(PoisonError::into_inner).0
                 }
@@ -210,7 +326,7 @@ where
     W: Window<Value = S::Message> + Send + Sync + 'static,
 {
     fn news(&self, id: Option<usize>) {
-        for assigned in &self.assigned {
+        for assigned in &self.assigned() {
             if id.is_none_or(|id| assigned.partition.id() == id) {
                 assigned.ring();
             }
@@ -218,122 +334,33 @@ where
     }
 }
 
-/// What a handle on a consumer needs of it, whatever its messages and windows are.
-pub(crate) trait Machine: Send + Sync {
-    fn stop_intake(&self);
-    fn stop_workers(&self);
-    fn stop_clock(&self);
-    /// Waits until no handler runs.
-    fn wait_calm(&self, until: Option<Instant>) -> bool;
-    /// Waits until no puller runs.
-    fn wait_pullers(&self, until: Option<Instant>) -> bool;
-    /// Waits until nothing is unfinished, with the intake stopped.
-    fn wait_drained(&self, until: Option<Instant>) -> bool;
-    /// Waits until everything that the log had is finished.
-    fn wait_caught_up(&self, until: Option<Instant>) -> bool;
-    fn publish(&self) -> Result<(), StoreError>;
-    fn progress(&self) -> Progress;
-    fn report(&self) -> Vec<PartitionReport>;
-}
-
-impl<S, W> Machine for Running<S, W>
+/// Starts the thread that pulls a partition.
+pub(crate) fn spawn_puller<S, W>(
+    running: &Arc<Running<S, W>>,
+    assigned: Arc<Assigned<W>>,
+) -> std::io::Result<()>
 where
     S: Source,
     W: Window<Value = S::Message> + Send + Sync + 'static,
 {
-    fn stop_intake(&self) {
-        self.assigned.iter().for_each(Assigned::stop_intake);
-    }
-
-    fn stop_workers(&self) {
-        self.queue.stop();
-    }
-
-    fn stop_clock(&self) {
-        self.clock.stop();
-    }
-
-    fn wait_calm(&self, until: Option<Instant>) -> bool {
-        self.queue.wait_calm(until)
-    }
-
-    fn wait_pullers(&self, until: Option<Instant>) -> bool {
-        self.wait(until, || self.pullers.load(Ordering::Acquire) == 0)
-    }
-
-    fn wait_drained(&self, until: Option<Instant>) -> bool {
-        self.wait(until, || {
-            self.pullers.load(Ordering::Acquire) == 0
-                && self.assigned.iter().all(|assigned| assigned.window.is_empty())
-        })
-    }
-
-    fn wait_caught_up(&self, until: Option<Instant>) -> bool {
-        self.wait(until, || self.assigned.iter().all(Assigned::caught_up))
-    }
-
-    fn publish(&self) -> Result<(), StoreError> {
-        self.publish()
-    }
-
-    fn progress(&self) -> Progress {
-        let partitions = self.assigned.iter().map(|assigned| {
-            let part = assigned.assignment();
-            // The end first: what is shown as the span is never more than there was.
-            let end = part.end().unwrap_or(0);
-            let watermark = part.min_offset().map_or(0, |next| next.get());
-            let end = end.max(watermark);
-            let numbered = assigned.spans_messages(&part);
-            let span = if numbered { part.span().unwrap_or(0) } else { end - watermark };
-            let usage = assigned.window.usage();
-            let head = part.head().ok().flatten();
-            let counts = &assigned.counts;
-            let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-            PartitionProgress {
-                name: assigned.partition.name().into(),
-                watermark,
-                end,
-                span,
-                count: usage.count,
-                bytes: usage.bytes,
-                backlog: self
-                    .source
-                    .end(&assigned.partition)
-                    .map(|log_end| log_end.saturating_sub(end)),
-                head,
-                finished: get(&counts.finished),
-                retried: get(&counts.retried),
-                given_up: get(&counts.given_up),
-                panics: get(&counts.panics),
-                pulls: get(&counts.pulls),
-                pull_errors: get(&counts.pull_errors),
-                resets: get(&counts.resets),
-                last_error: assigned.last_error(),
-            }
-        });
-        Progress {
-            partitions: partitions.collect(),
-            store_errors: self.store_errors.load(Ordering::Relaxed),
-            last_store_error: self
-                .last_store_error
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .clone(),
+    let name = std::format!("inflight-pull-{}", assigned.partition.id());
+    let shared = Arc::clone(running);
+    running.pullers.fetch_add(1, Ordering::AcqRel);
+    let spawned = thread::Builder::new().name(name).spawn(move || {
+        Puller::new(Arc::clone(&shared), assigned).run();
+        shared.puller_ended();
+    });
+    match spawned {
+        Ok(thread) => {
+            let mut threads = running.puller_threads.lock().unwrap_or_else(PoisonError::into_inner);
+            // Those of partitions that went long ago.
+            threads.retain(|thread| !thread.is_finished());
+            threads.push(thread);
+            Ok(())
         }
-    }
-
-    fn report(&self) -> Vec<PartitionReport> {
-        let reports = self.assigned.iter().map(|assigned| {
-            let part = assigned.assignment();
-            let watermark = part.min_offset().map_or(0, |next| next.get());
-            PartitionReport {
-                name: assigned.partition.name().into(),
-                watermark,
-                end: part.end().unwrap_or(watermark),
-                left: assigned.window.count(),
-                published: assigned.published(),
-            }
-        });
-        reports.collect()
+        Err(error) => {
+            running.puller_ended();
+            Err(error)
+        }
     }
 }

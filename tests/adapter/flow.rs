@@ -191,7 +191,7 @@ fn holes_wider_than_span_and_window_are_crossed() {
 /// apart as they like, and the last watermark is what the source said is next.
 #[test]
 fn a_sparse_log_spans_messages_in_a_window_numbered_by_arrival() {
-    fn consume<W>(window: impl Fn() -> Box<W> + 'static)
+    fn consume<W>(window: impl Fn() -> Box<W> + Send + Sync + 'static)
     where
         W: Window<Value = u64> + Send + Sync + 'static,
     {

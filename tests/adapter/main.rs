@@ -2,8 +2,13 @@
 //! what is asserted never depends on how fast anything was.
 #![cfg(all(feature = "std", not(miri)))]
 
+mod failing;
 mod flow;
+mod keeper;
+mod order;
+mod random;
 mod retry;
+mod sim;
 mod start;
 mod stop;
 mod store;

@@ -203,11 +203,11 @@ fn after_so_many_attempts_a_message_is_given_up() {
     let letters = Arc::clone(&given);
     let consumer = builder(&source)
         .batch(8)
-        .give_up_after(3, move |partition, message| {
-            assert_eq!(partition, "p0");
-            letters.lock().unwrap().push((message.offset(), message.deliveries()));
+        .give_up_after(3, move |failed| {
+            assert_eq!(failed.partition(), "p0");
+            letters.lock().unwrap().push((failed.offset(), failed.attempts()));
             // The dead letter queue has its own troubles.
-            match message.deliveries() {
+            match failed.attempts() {
                 3 => Err("not now".into()),
                 4 => std::panic::panic_any("a panicking dead letter queue"),
                 _ => Ok(()),

@@ -37,7 +37,8 @@ fn settings_out_of_range_are_named() {
     refused("limits.span", set().limits(Limits::default().span(0)));
     refused("limits.span", set().limits(Limits::default().span(4_097)));
     refused("limits.replay", set().limits(Limits::default().replay(0)));
-    refused("give_up_after", set().give_up_after(0, |_, _| Ok(())));
+    refused("max_attempts", set().give_up_after(0, |_| Ok(())));
+    refused("max_attempts", set().max_attempts(0));
     let limits = Limits::default().span(4_097);
     let larger = set().limits(limits).window(|_| RingWindow::<_, 8_192>::boxed());
     assert!(larger.start().is_ok());

@@ -168,6 +168,7 @@ pub fn with_store(source: &Arc<Script>, store: impl OffsetStore) -> Builder<Arc<
     Consumer::builder(Arc::clone(source), store)
         .workers(4)
         .backoff(Backoff::new(Duration::ZERO, Duration::ZERO))
+        .resend_after(Duration::ZERO)
         .pull_retry(Duration::ZERO)
         .publish_every(Duration::from_secs(3600))
 }
@@ -193,5 +194,89 @@ impl Tally {
 
     pub fn len(&self) -> usize {
         self.0.lock().unwrap().len()
+    }
+}
+
+/// A consumer of a script, stepped by hand.
+pub type Steps = inflight::consumer::Stepped<Arc<Script>, inflight::consumer::DefaultWindow<u64>>;
+
+/// Pulls all that there is and does all that is due, without handling anything and without moving
+/// the clock.
+pub fn pump(consumer: &mut Steps) {
+    loop {
+        let mut busy = false;
+        for partition in consumer.partitions() {
+            while let Some(pull) = consumer.begin_pull(&partition) {
+                consumer.pull(pull);
+                busy = true;
+            }
+        }
+        while consumer.tick() {
+            busy = true;
+        }
+        if !busy {
+            return;
+        }
+    }
+}
+
+/// As [`pump`], handling all that can be handled now; how many handler calls that were.
+pub fn settle(consumer: &mut Steps) -> usize {
+    let mut calls = 0;
+    loop {
+        pump(consumer);
+        let Some(work) = consumer.begin_work() else { return calls };
+        work.run();
+        calls += 1;
+    }
+}
+
+/// Moves the clock, and does what is due then.
+pub fn pass(consumer: &mut Steps, time: Duration) {
+    consumer.advance(time);
+    pump(consumer);
+}
+
+/// How a partition is.
+pub fn look(consumer: &Steps, partition: usize) -> inflight::consumer::PartitionProgress {
+    consumer.progress().partitions.remove(partition)
+}
+
+/// Where messages are sent back to: notes them, and fails or panics when it is told to.
+#[derive(Default)]
+pub struct Post {
+    pub sent: Mutex<Vec<(u64, u32, u8)>>,
+    pub dead: Mutex<Vec<(u64, u32)>>,
+    pub failures: AtomicU64,
+    pub panics: AtomicU64,
+}
+
+impl Post {
+    fn may_fail(&self) -> Result<(), SourceError> {
+        let fails = |left: u64| left.checked_sub(1);
+        let take = |of: &AtomicU64| of.fetch_update(Ordering::SeqCst, Ordering::SeqCst, fails);
+        if take(&self.panics).is_ok() {
+            std::panic::resume_unwind(Box::new("a panicking broker"));
+        }
+        take(&self.failures).map_or(Ok(()), |_| Err("no connection".into()))
+    }
+}
+
+impl inflight::consumer::SendBack<u64> for Post {
+    fn send_back(
+        &self,
+        failed: &inflight::consumer::Failed<'_, u64>,
+        delay: inflight::consumer::DelayLevel,
+    ) -> Result<(), SourceError> {
+        self.may_fail()?;
+        let level = delay.level(failed.attempts());
+        self.sent.lock().unwrap().push((failed.offset(), failed.attempts(), level));
+        Ok(())
+    }
+
+    fn dead_letter(&self, failed: &inflight::consumer::Failed<'_, u64>) -> Result<(), SourceError> {
+        self.may_fail()?;
+        self.dead.lock().unwrap().push((failed.offset(), failed.attempts()));
+        Ok(())
     }
 }
