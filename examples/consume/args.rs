@@ -18,6 +18,19 @@ pub enum Kind {
     SkipSparse,
 }
 
+/// How batches are handed out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Mode {
+    /// In parallel, in any order.
+    Concurrent,
+    /// One after the other in each partition.
+    Orderly,
+    /// One after the other for each key: lines that end in the same two bytes.
+    Keyed,
+    /// In numbered batches, with a part for each free worker.
+    Batched,
+}
+
 /// Consumes files, or a log that it makes itself, and proves that no line was lost.
 #[derive(Debug, Parser)]
 #[command(name = "consume")]
@@ -34,6 +47,9 @@ pub struct Args {
     #[arg(long, default_value_t = 4, conflicts_with = "files",
         value_parser = clap::value_parser!(u64).range(1..=1024))]
     pub partitions: u64,
+    /// How batches are handed out. What the order must be is checked in the end, from the ledger.
+    #[arg(long, value_enum, default_value_t = Mode::Concurrent)]
+    pub mode: Mode,
     /// The window of each partition. A state can be gone on with in any of them.
     #[arg(long, value_enum, default_value_t = Kind::Ring)]
     pub window: Kind,

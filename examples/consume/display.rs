@@ -1,7 +1,8 @@
-//! Live progress on stderr: a line for each partition. Watermark and end are bytes, the span is in
-//! lines (in bytes where the window is sparse), the rate is of lines.
+//! Live progress on stderr: a line for each partition: lines a second, the watermark (a byte), the span
+//! from there to the end of the window (in lines; in bytes where the window is sparse), lines waiting
+//! and held, and the head: the line that holds the watermark.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use inflight::consumer::{PartitionProgress, Progress};
@@ -45,18 +46,28 @@ impl Display {
         let elapsed = self.last.elapsed().as_secs_f64().max(1e-9);
         self.last = Instant::now();
         let partitions = progress.partitions.iter();
-        let row = |part: &PartitionProgress| [part.watermark, part.end, part.span, part.finished];
-        let mut rows: Vec<[u64; 4]> = partitions.map(row).collect();
+        let row = |part: &PartitionProgress| {
+            let held = part.held as u64;
+            let waiting = (part.count as u64).saturating_sub(held);
+            [part.watermark, part.span, part.finished, waiting, held]
+        };
+        let mut rows: Vec<[u64; 5]> = partitions.map(row).collect();
         if self.together {
             rows = vec![std::array::from_fn(|column| rows.iter().map(|row| row[column]).sum())];
         }
         self.finished.resize(rows.len(), 0);
-        for ((bar, row), before) in self.bars.iter().zip(&rows).zip(&mut self.finished) {
-            let [watermark, end, span, finished] = *row;
+        let heads = progress.partitions.iter().map(|part| head(part, progress.now));
+        let heads = heads.chain(std::iter::repeat(String::new()));
+        let rows = rows.iter().zip(heads);
+        for ((bar, (row, head)), before) in self.bars.iter().zip(rows).zip(&mut self.finished) {
+            let [watermark, span, finished, waiting, held] = *row;
+            let head = if self.together { String::new() } else { head };
             let rate = (finished - *before) as f64 / elapsed;
             *before = finished;
             bar.set_position(watermark);
-            bar.set_message(format!("watermark {watermark} end {end} span {span} {rate:.0}/s"));
+            bar.set_message(format!(
+                "{rate:.0}/s watermark {watermark} span {span} waiting {waiting} held {held}{head}"
+            ));
         }
     }
 
@@ -68,6 +79,17 @@ impl Display {
             // Below the bars.
             eprintln!();
         }
+    }
+}
+
+/// Which message holds the watermark, and for how long it has been held; or when it is tried again.
+fn head(part: &PartitionProgress, now: Duration) -> String {
+    let Some(head) = part.head else { return String::new() };
+    let Some(since) = head.since else { return format!(" head {} {:?}", head.offset, head.stage) };
+    let since = Duration::from_millis(since);
+    match now.checked_sub(since) {
+        Some(age) => format!(" head {} held {} ms", head.offset, age.as_millis()),
+        None => format!(" head {} again in {} ms", head.offset, (since - now).as_millis()),
     }
 }
 

@@ -160,6 +160,11 @@ impl Entries<'_> {
         self.next = next;
     }
 
+    /// Forgets what was pushed.
+    pub fn clear(&mut self) {
+        self.records.clear();
+    }
+
     /// Writes them all at once; false when that failed, and nothing may be committed.
     pub fn write(self) -> bool {
         self.ledgers.append(self.partition, &self.records)

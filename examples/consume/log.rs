@@ -24,11 +24,25 @@ impl Line {
         offset + self.0.len() as u64 + 1
     }
 
+    /// What it is ordered by in the keyed mode.
+    pub fn key(&self) -> [u8; 2] {
+        key(&self.0)
+    }
+
     /// What the handler does with it.
     pub fn checksum(&self) -> u64 {
         self.0.iter().fold(0xcbf2_9ce4_8422_2325, |sum: u64, &byte| {
             (sum ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)
         })
+    }
+}
+
+/// The last two bytes of a line; of a shorter one, what there is.
+pub fn key(line: &[u8]) -> [u8; 2] {
+    match *line {
+        [.., a, b] => [a, b],
+        [a] => [a, 0],
+        [] => [0, 0],
     }
 }
 
@@ -196,6 +210,25 @@ impl Lines<'_> {
         let read = self.reader.file.skip_until(b'\n')?;
         if read == 0 {
             return Err(self.partition.cut());
+        }
+        self.at += read as u64;
+        Ok(Some(at))
+    }
+
+    /// As `next`, with the line, without its line feed.
+    pub fn next_line(&mut self, line: &mut Vec<u8>) -> io::Result<Option<u64>> {
+        let at = self.at;
+        if at >= self.partition.len {
+            return Ok(None);
+        }
+        line.clear();
+        let rest = self.partition.len - at;
+        let read = self.reader.file.by_ref().take(rest).read_until(b'\n', line)?;
+        if read == 0 {
+            return Err(self.partition.cut());
+        }
+        if line.last() == Some(&b'\n') {
+            line.pop();
         }
         self.at += read as u64;
         Ok(Some(at))

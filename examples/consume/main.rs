@@ -4,11 +4,12 @@
 //! ```text
 //! cargo run --release --example consume
 //! cargo run --release --example consume -- /var/log/syslog /var/log/dpkg.log
+//! cargo run --release --example consume -- --mode orderly                    # or keyed, or batched
 //! cargo run --release --example consume -- --state run --messages 1000000   # kill -9 it, and again
 //! ```
 //!
-//! The last line of stdout is a JSON object. Exit status: 0 when nothing was lost and every
-//! partition is consumed to its end; 1 when not; 2 when it could not start (a file that cannot be
+//! The last line of stdout is a JSON object. Exit status: 0 when nothing was lost, the order was kept, and
+//! every partition is consumed to its end; 1 when not; 2 when it could not start (a file that cannot be
 //! read, a state folder of other inputs); 3 when it was interrupted with something left.
 
 mod args;
@@ -26,10 +27,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use clap::Parser;
-use inflight::consumer::{Backoff, Batch, Consumer, FileStore, Limits, OffsetStore, Outcome};
+use inflight::consumer::{
+    Backoff, Batch, Consumer, FileStore, Limits, OffsetStore, Ordered, Outcome, Verdict,
+};
 use inflight::{RingWindow, SkipWindow};
 
-use args::{Args, Kind};
+use args::{Args, Kind, Mode};
 use faults::{Fate, Faults};
 use ledger::{Ledgers, What};
 use log::{Line, Log};
@@ -47,6 +50,8 @@ const SPAN: usize = 2 * COUNT;
 const REPLAY: u64 = 4 << 20;
 /// How long an interrupted run waits for what is in flight.
 const DRAIN: Duration = Duration::from_secs(10);
+/// How long a partition waits in order after a failure: the shortest there is.
+const SUSPENSION: Duration = Duration::from_millis(10);
 /// How often the progress is drawn.
 const FRAME: Duration = Duration::from_millis(100);
 
@@ -113,13 +118,23 @@ impl Job {
         let started = Instant::now();
         let written = Arc::clone(&ledgers);
         let faults = args.faults();
+        let mode = args.mode;
         let limits = Limits::default().count(COUNT).replay(REPLAY);
         let consumer = Consumer::builder(Arc::clone(&log), Arc::clone(&store))
             .workers(args.workers)
             .batch(args.batch)
             .pull_batch(512)
-            .backoff(Backoff::new(Duration::from_millis(1), Duration::from_millis(100)))
-            .concurrent(move |batch: &Batch<Line>| handle(batch, &faults, &written));
+            .backoff(Backoff::new(Duration::from_millis(1), Duration::from_millis(100)));
+        let handler = move |batch: &Batch<Line>| handle(batch, mode, &faults, &written);
+        let consumer = match args.mode {
+            Mode::Concurrent => consumer.concurrent(handler),
+            Mode::Keyed => consumer.keyed(Line::key, handler),
+            Mode::Batched => consumer.batched(handler),
+            Mode::Orderly => consumer.orderly(move |batch: &Batch<Line>| match handler(batch) {
+                Outcome::Done => Ordered::Success,
+                _ => Ordered::Suspend(Some(SUSPENSION)),
+            }),
+        };
         let unbounded = limits.span(u64::MAX);
         let consumer = match args.window {
             Kind::Ring => consumer
@@ -150,7 +165,14 @@ impl Job {
         display.finish();
 
         let seconds = started.elapsed().as_secs_f64();
-        let verdict = judge::judge(&log, &report, before, &state.ledger(), seconds)?;
+        let verdict = judge::judge(&judge::Run {
+            log: &log,
+            report: &report,
+            mode,
+            before,
+            ledgers: &state.ledger(),
+            seconds,
+        })?;
         let mut stdout = std::io::stdout().lock();
         if !args.json {
             stdout.write_all(verdict.for_people().as_bytes())?;
@@ -161,13 +183,18 @@ impl Job {
 }
 
 /// The work: reads each line of the batch, unless a fault is planted there. What was handled is in
-/// the ledger before the batch is committed.
-fn handle(batch: &Batch<Line>, faults: &Faults, ledgers: &Ledgers) -> Outcome {
+/// the ledger before the batch is committed. In order, nothing is handled after a line that failed;
+/// in the orderly mode nothing of its batch counts.
+fn handle(batch: &Batch<Line>, mode: Mode, faults: &Faults, ledgers: &Ledgers) -> Outcome {
     let mut entries = ledgers.entries(batch.partition());
     let mut panicking = None;
     let mut failed = false;
+    let in_order = matches!(mode, Mode::Orderly | Mode::Keyed);
     let outcome = batch.each(|message| {
-        let fate = faults.fate(batch.partition(), message.offset(), message.deliveries());
+        if failed && in_order {
+            return Verdict::Retry;
+        }
+        let fate = faults.fate(batch.partition(), message.offset(), batch.attempts(message));
         match fate {
             Fate::Panic => panicking = panicking.or(Some(message.offset())),
             Fate::Slow => std::thread::sleep(faults.slowness),
@@ -176,12 +203,15 @@ fn handle(batch: &Batch<Line>, faults: &Faults, ledgers: &Ledgers) -> Outcome {
         let next = message.value().next(message.offset());
         if fate == Fate::Fail {
             failed = true;
+            if mode == Mode::Orderly {
+                entries.clear();
+            }
             entries.push(message.offset(), next, What::Failed);
-            return Err::<(), ()>(()).into();
+            return Verdict::Retry;
         }
         std::hint::black_box(message.value().checksum());
         entries.push(message.offset(), next, What::Handled);
-        Ok::<(), ()>(()).into()
+        Verdict::Done
     });
     if let Some(offset) = panicking {
         // Nothing of this batch counts as handled: all of it is retried.

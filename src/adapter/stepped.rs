@@ -60,13 +60,13 @@ use crate::window::Window;
 /// consumer.pull(pull);
 /// // Its next step admits what was pulled, and asks for more.
 /// let pull = consumer.begin_pull("one").unwrap();
+/// consumer.pull(pull);
 /// consumer.begin_work().unwrap().run();
 /// assert!(consumer.begin_work().is_none());
 /// consumer.advance(Duration::from_secs(3600));
 /// while consumer.tick() {}
 /// consumer.begin_work().unwrap().run();
 /// assert_eq!(consumer.progress().partitions[0].watermark, 1);
-/// # consumer.pull(pull);
 /// # Ok::<(), inflight::consumer::StartError>(())
 /// ```
 pub struct Stepped<S: Source, W: Window<Value = S::Message> + Send + Sync + 'static> {
