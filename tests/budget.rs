@@ -8,6 +8,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::thread;
+use std::time::{Duration, Instant};
 
 #[cfg(not(inflight_ring_only))]
 use common::SkipKind;
@@ -576,8 +577,9 @@ impl InFlight {
     }
 }
 
-const LIMIT: (u64, u64) = (24, 2400);
-const FLOOR: (u64, u64) = (8, 800);
+// Less than all pullers can ask for at once.
+const LIMIT: (u64, u64) = (14, 1400);
+const FLOOR: (u64, u64) = (6, 600);
 const EACH: u64 = if cfg!(miri) { 60 } else { 30_000 };
 
 /// One window, filled by several pullers through permits and emptied by workers.
@@ -590,6 +592,8 @@ struct Partition<W: Window<Value = u64>> {
     at_most: AtomicU64,
     /// Counted by one puller alone: within its floor it is never refused.
     alone: bool,
+    refused: AtomicU64,
+    begun: Instant,
 }
 
 impl<W: Window<Value = u64>> Partition<W> {
@@ -597,7 +601,16 @@ impl<W: Window<Value = u64>> Partition<W> {
         let window = Arc::new(Budgeted::new(window, share));
         let part = window.assign_owned(0);
         let zero = AtomicU64::default;
-        Self { window, part, next: zero(), handled: zero(), at_most: zero(), alone }
+        Self {
+            window,
+            part,
+            next: zero(),
+            handled: zero(),
+            at_most: zero(),
+            alone,
+            refused: zero(),
+            begun: Instant::now(),
+        }
     }
 
     fn pull(&self, seed: u64, all: &InFlight) {
@@ -616,7 +629,8 @@ impl<W: Window<Value = u64>> Partition<W> {
                     self.at_most.fetch_sub(asked, SeqCst);
                     assert!(matches!(error, ReserveError::Short { .. }));
                     assert!(!self.alone || before + asked > FLOOR.0, "refused below the floor");
-                    thread::yield_now();
+                    self.refused.fetch_add(1, SeqCst);
+                    self.wait();
                     continue;
                 }
             };
@@ -630,7 +644,7 @@ impl<W: Window<Value = u64>> Partition<W> {
                 while let Err(error) = permit.put_sized(offset, size as usize, message) {
                     assert_eq!(error.kind(), PutErrorKind::Full);
                     message = error.into_inner();
-                    thread::yield_now();
+                    self.wait();
                 }
             }
             let left = (permit.messages() as u64, permit.bytes());
@@ -644,12 +658,21 @@ impl<W: Window<Value = u64>> Partition<W> {
         }
     }
 
+    fn wait(&self) {
+        assert!(self.begun.elapsed() < Duration::from_secs(120), "something is lost");
+        thread::yield_now();
+    }
+
     fn work(&self, all: &InFlight) {
         while self.handled.load(SeqCst) < EACH {
             let Ok(lease) = self.part.take(5) else {
-                thread::yield_now();
+                self.wait();
                 continue;
             };
+            if lease.len() < 3 {
+                // So that the windows fill.
+                thread::yield_now();
+            }
             let count = lease.len() as u64;
             let bytes = lease.iter().map(|(offset, _)| 40 + offset % 60).sum();
             all.remove(count, bytes);
@@ -676,6 +699,7 @@ fn never_over_and_never_below_a_floor<K: Kind>() {
     });
     for partition in [alone, crowd] {
         assert_eq!(partition.handled.load(SeqCst), EACH);
+        assert!(cfg!(miri) || partition.refused.load(SeqCst) > 0, "the limit was never reached");
         assert_eq!(partition.part.min_offset().unwrap().get(), EACH);
         assert_eq!(pair(partition.window.share().used()), (0, 0));
     }
