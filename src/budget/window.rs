@@ -21,8 +21,7 @@ use crate::window::{Sealed, Window};
 ///
 /// A message costs what a put said: one message and its bytes. See [`Budget`] for an example.
 ///
-/// (A [`Participant`](crate::SkipWindow::participant) of a `SkipWindow` is not to be had through
-/// this.)
+/// (A `Participant` of a `SkipWindow` is not to be had through this.)
 pub struct Budgeted<W, B: Deref<Target = Budget> = &'static Budget> {
     window: W,
     share: Share<B>,
