@@ -50,7 +50,7 @@
 //! | `std` (default) | the consumer: threads, clocks, files; brings `alloc` |
 //! | `metrics` | the consumer's numbers for the `metrics` facade; brings `std` |
 //! | `alloc` | owned assignments, shared leases of any size, `SkipWindow` |
-//! | `async` | waiting for messages, for room and for a budget, by any executor and without an allocator; with `std` also blocking |
+//! | `async` | waiting for messages, for room and for a budget, by any executor and without an allocator; with `std` also blocking, and the consumer's handlers may be futures |
 //! | `portable-atomic` | atomics by that crate, for targets without compare-exchange |
 //! | `critical-section` | those by the critical section that your target's crate provides |
 //!

@@ -10,6 +10,8 @@ use std::string::String;
 use std::sync::{Arc, Weak};
 use std::thread;
 use std::time::{Duration, SystemTime};
+#[cfg(feature = "async")]
+use std::{future::Future, vec::Vec};
 
 use super::clock::{self, Clock};
 use super::consumer::Consumer;
@@ -19,11 +21,13 @@ use super::limits::Limits;
 use super::lock::PartitionLock;
 use super::outcome::{Backoff, Batch, MOST, Ordered, Outcome};
 use super::pool;
-use super::running::{Locking, MakeWindow, Running, Service, Settings, spawn_puller};
+use super::running::{Call, Locking, MakeWindow, Running, Service, Settings, spawn_puller};
 use super::source::{Listener, News, Partition, Source, SourceError};
 use super::stepped::Stepped;
 use super::store::{OffsetStore, StoreError};
 use super::table::AssignError;
+#[cfg(feature = "async")]
+use super::tasks::{OwnedBatch, Worker};
 use super::time::Time;
 use crate::ring::RingWindow;
 use crate::window::Window;
@@ -391,7 +395,7 @@ impl<S: Source, W> Builder<S, W> {
         mut self,
         handler: impl Fn(&Batch<'_, S::Message>) -> Outcome + Send + Sync + 'static,
     ) -> Self {
-        self.service = Some(Service::Concurrent(Box::new(handler)));
+        self.service = Some(Service::Concurrent(Call::Now(Box::new(handler))));
         self
     }
 
@@ -440,10 +444,39 @@ impl<S: Source, W> Builder<S, W> {
         key: impl Fn(&S::Message) -> K + Send + Sync + 'static,
         handler: impl Fn(&Batch<'_, S::Message>) -> Outcome + Send + Sync + 'static,
     ) -> Self {
-        // Two keys of one hash only wait for each other.
-        let hasher = std::hash::RandomState::new();
-        let key = Box::new(move |value: &S::Message| hasher.hash_one(key(value)));
-        self.service = Some(Service::Keyed { handler: Box::new(handler), key });
+        let key = hashed(key);
+        self.service = Some(Service::Keyed { handler: Call::Now(Box::new(handler)), key });
+        self
+    }
+
+    /// As [`Builder::concurrent`], by a handler that answers with a future; started by
+    /// [`Builder::start_tasks`]. Feature `async`. A future that is dropped, with the task that its
+    /// worker is in, gives its messages back.
+    #[cfg(feature = "async")]
+    pub fn concurrent_async<F>(
+        mut self,
+        handler: impl Fn(OwnedBatch<S::Message>) -> F + Send + Sync + 'static,
+    ) -> Self
+    where
+        F: Future<Output = Outcome> + Send + 'static,
+    {
+        self.service = Some(Service::Concurrent(later(handler)));
+        self
+    }
+
+    /// As [`Builder::keyed`], by a handler that answers with a future; started by
+    /// [`Builder::start_tasks`]. Feature `async`. With one key for all, the batches of a partition
+    /// are handled one after the other.
+    #[cfg(feature = "async")]
+    pub fn keyed_async<K: Hash, F>(
+        mut self,
+        key: impl Fn(&S::Message) -> K + Send + Sync + 'static,
+        handler: impl Fn(OwnedBatch<S::Message>) -> F + Send + Sync + 'static,
+    ) -> Self
+    where
+        F: Future<Output = Outcome> + Send + 'static,
+    {
+        self.service = Some(Service::Keyed { handler: later(handler), key: hashed(key) });
         self
     }
 
@@ -462,7 +495,7 @@ impl<S: Source, W> Builder<S, W> {
         mut self,
         handler: impl Fn(&Batch<'_, S::Message>) -> Outcome + Send + Sync + 'static,
     ) -> Self {
-        self.service = Some(Service::Batched(Box::new(handler)));
+        self.service = Some(Service::Batched(Call::Now(Box::new(handler))));
         self
     }
 }
@@ -478,7 +511,73 @@ where
     /// [`StartError`]; then nothing runs.
     pub fn start(self) -> Result<Consumer, StartError> {
         let workers = self.settings.workers;
+        check("start", !self.is_later(), "start_tasks, for a handler that answers with a future")?;
+        Self::run(self.prepare(Time::real())?, workers)
+    }
+
+    /// Reads the stored offsets and starts, with workers that are futures: [`Builder::workers`] of
+    /// them, each to be given to an executor as a task. They end when the consumer is stopped. What
+    /// may block (source, store, locks, sending back) keeps its threads; waiting for the end by
+    /// [`Consumer::shutdown`] blocks too.
+    ///
+    /// # Errors
+    /// [`StartError`]; then nothing runs.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use inflight::consumer::{
+    ///     Consumer, Fetched, MemoryStore, Outcome, OwnedBatch, Partition, PullRequest, Pulled,
+    ///     Source, SourceError,
+    /// };
+    ///
+    /// /// A log of one hundred numbers.
+    /// struct Numbers;
+    ///
+    /// impl Source for Numbers {
+    ///     type Message = u64;
+    ///
+    ///     fn partitions(&self) -> Result<Vec<Partition>, SourceError> {
+    ///         Ok(vec![Partition::new(0, "numbers")])
+    ///     }
+    ///
+    ///     fn pull(&self, _: &Partition, ask: &PullRequest) -> Result<Pulled<u64>, SourceError> {
+    ///         let next = 100.min(ask.from + ask.messages as u64);
+    ///         if next == ask.from {
+    ///             return Ok(Pulled::NothingNew);
+    ///         }
+    ///         let messages = (ask.from..next).map(|n| Fetched::new(n, 8, n)).collect();
+    ///         Ok(Pulled::Found { messages, next })
+    ///     }
+    /// }
+    ///
+    /// let runtime = tokio::runtime::Builder::new_multi_thread().enable_time().build()?;
+    /// let (consumer, workers) = Consumer::builder(Numbers, MemoryStore::default())
+    ///     .workers(8)
+    ///     .concurrent_async(|batch: OwnedBatch<u64>| async move {
+    ///         tokio::time::sleep(Duration::from_micros(batch.messages()[0].value)).await;
+    ///         Outcome::Done
+    ///     })
+    ///     .start_tasks()?;
+    /// workers.into_iter().for_each(|worker| drop(runtime.spawn(worker)));
+    /// assert!(consumer.wait_caught_up(Duration::from_secs(10)));
+    /// assert_eq!(consumer.shutdown(Duration::from_secs(10))?.left(), 0);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[cfg(feature = "async")]
+    pub fn start_tasks(self) -> Result<(Consumer, Vec<Worker>), StartError> {
+        let workers = self.settings.workers;
+        check("start_tasks", self.is_later(), "start, for a handler that answers at once")?;
         let running = self.prepare(Time::real())?;
+        let tasks = (0..workers).map(|_| super::tasks::worker(Arc::clone(&running))).collect();
+        Ok((Self::run(running, 0)?, tasks))
+    }
+
+    fn is_later(&self) -> bool {
+        self.service.as_ref().is_some_and(Service::is_later)
+    }
+
+    /// Starts the threads.
+    fn run(running: Arc<Running<S, W>>, workers: usize) -> Result<Consumer, StartError> {
         // Dropped by a failing spawn, it stops the threads that run already.
         let mut consumer = Consumer::new(running.clone());
         if let Some(threads) = &mut consumer.threads {
@@ -504,6 +603,7 @@ where
     /// # Errors
     /// [`StartError`].
     pub fn stepped(self) -> Result<Stepped<S, W>, StartError> {
+        check("stepped", !self.is_later(), "for a handler that answers at once")?;
         self.prepare(Time::by_hand()).map(Stepped::new)
     }
 
@@ -557,6 +657,23 @@ where
         running.set_rings(running.source.subscribe(News::new(listener)));
         Ok(running)
     }
+}
+
+/// A key as a number. Two keys of one number only wait for each other.
+fn hashed<T: 'static, K: Hash>(
+    key: impl Fn(&T) -> K + Send + Sync + 'static,
+) -> super::running::Of<T, u64> {
+    let hasher = std::hash::RandomState::new();
+    Box::new(move |value| hasher.hash_one(key(value)))
+}
+
+#[cfg(feature = "async")]
+fn later<T, F>(handler: impl Fn(OwnedBatch<T>) -> F + Send + Sync + 'static) -> Call<T>
+where
+    T: 'static,
+    F: Future<Output = Outcome> + Send + 'static,
+{
+    Call::Later(Box::new(move |batch| Box::pin(handler(batch))))
 }
 
 impl From<AssignError> for StartError {

@@ -8,7 +8,7 @@
 //! - `assigned`: one partition: its window, its limits, the place where its puller waits;
 //!   `table`: partitions come and go;
 //! - `pull`: the loop that fills a window; `pool`: the workers that empty them all; `service`: what
-//!   they do with what they take; `clock`: retries that come due, and publishing; `keeper`: what
+//!   they do with what they take; `tasks`: workers that are futures; `clock`: retries that come due, and publishing; `keeper`: what
 //!   expires, locks, pulls that hang;
 //! - `running`: all of it together; `consumer`, by way of `machine`: the handle on it with threads;
 //!   `stepped`: the handle on it without; `time`: the clock of either; `observe`: its numbers for the
@@ -40,6 +40,8 @@ mod source;
 mod stepped;
 mod store;
 mod table;
+#[cfg(feature = "async")]
+mod tasks;
 mod time;
 
 pub use builder::{Builder, DefaultWindow, StartError};
@@ -55,3 +57,5 @@ pub use source::{Fetched, News, Partition, PullRequest, Pulled, Source, SourceEr
 pub use stepped::{Pull, Stepped, Work};
 pub use store::{MemoryStore, OffsetStore, StoreError};
 pub use table::AssignError;
+#[cfg(feature = "async")]
+pub use tasks::{Owned, OwnedBatch, Worker};

@@ -78,6 +78,11 @@ struct Turns<W: Window> {
     /// Workers that are dealing with something.
     busy: usize,
     stopped: bool,
+    /// Workers that are futures and wait, each with its ticket.
+    #[cfg(feature = "async")]
+    wakers: VecDeque<(u64, std::task::Waker)>,
+    #[cfg(feature = "async")]
+    tickets: u64,
 }
 
 /// What there is to do, in turn.
@@ -91,7 +96,16 @@ pub(crate) struct RunQueue<W: Window> {
 
 impl<W: Window> RunQueue<W> {
     pub(crate) fn new(exclusive: bool) -> Self {
-        let turns = Turns { waiting: VecDeque::new(), asleep: 0, busy: 0, stopped: false };
+        let turns = Turns {
+            waiting: VecDeque::new(),
+            asleep: 0,
+            busy: 0,
+            stopped: false,
+            #[cfg(feature = "async")]
+            wakers: VecDeque::new(),
+            #[cfg(feature = "async")]
+            tickets: 0,
+        };
         Self { turns: Mutex::new(turns), exclusive, added: Condvar::new(), calm: Condvar::new() }
     }
 
@@ -126,6 +140,52 @@ impl<W: Window> RunQueue<W> {
         turns.waiting.push_back(task);
         if turns.asleep > 0 {
             self.added.notify_one();
+        }
+        #[cfg(feature = "async")]
+        if let Some((_, waker)) = turns.wakers.pop_front() {
+            waker.wake();
+        }
+    }
+
+    /// The next task for a worker that is a future; it is woken when there is one.
+    #[cfg(feature = "async")]
+    pub(crate) fn poll_next(
+        &self,
+        ticket: &mut Option<u64>,
+        waker: &std::task::Waker,
+    ) -> std::task::Poll<Option<Task<W>>> {
+        let mut turns = self.turns();
+        let task = if turns.stopped { None } else { Self::pop(&mut turns) };
+        if task.is_some() || turns.stopped {
+            if let Some(ticket) = ticket.take() {
+                turns.wakers.retain(|(other, _)| *other != ticket);
+            }
+            return std::task::Poll::Ready(task);
+        }
+        let known = turns.wakers.iter_mut().find(|(other, _)| Some(*other) == *ticket);
+        match known {
+            Some((_, known)) => known.clone_from(waker),
+            None => {
+                turns.tickets += 1;
+                *ticket = Some(turns.tickets);
+                let place = (turns.tickets, waker.clone());
+                turns.wakers.push_back(place);
+            }
+        }
+        std::task::Poll::Pending
+    }
+
+    /// A worker does not wait any more. If it was woken, another is instead.
+    #[cfg(feature = "async")]
+    pub(crate) fn give_up(&self, ticket: u64) {
+        let mut turns = self.turns();
+        let before = turns.wakers.len();
+        turns.wakers.retain(|(other, _)| *other != ticket);
+        if turns.wakers.len() == before
+            && !turns.waiting.is_empty()
+            && let Some((_, waker)) = turns.wakers.pop_front()
+        {
+            waker.wake();
         }
     }
 
@@ -186,6 +246,10 @@ impl<W: Window> RunQueue<W> {
         let mut turns = self.turns();
         turns.stopped = true;
         let waiting = std::mem::take(&mut turns.waiting);
+        #[cfg(feature = "async")]
+        for (_, waker) in std::mem::take(&mut turns.wakers) {
+            waker.wake();
+        }
         drop(turns);
         self.added.notify_all();
         for task in waiting {
@@ -290,13 +354,28 @@ where
     }
 
     /// Lets the handler deal with them, and does what it says.
-    pub(crate) fn run(mut self) {
+    pub(crate) fn run(self) {
+        self.end(|running, prepared| running.deal(prepared));
+    }
+
+    /// Does what a handler said.
+    #[cfg(feature = "async")]
+    pub(crate) fn settle(self, outcome: &super::outcome::Outcome) {
+        self.end(|running, prepared| running.settle(prepared, outcome));
+    }
+
+    fn end(mut self, deal: impl FnOnce(&Running<S, W>, Prepared<W>)) {
         let Some(prepared) = self.prepared.take() else { return };
         let Turn { running, assigned } = &self.turn;
-        if catch_unwind(AssertUnwindSafe(|| running.deal(prepared))).is_err() {
+        if catch_unwind(AssertUnwindSafe(|| deal(running, prepared))).is_err() {
             count(&assigned.counts.panics, 1);
             running.rest(assigned, REST);
         }
+    }
+
+    #[cfg(feature = "async")]
+    pub(crate) fn assigned(&self, see: impl FnOnce(&Assigned<W>)) {
+        see(&self.turn.assigned);
     }
 }
 

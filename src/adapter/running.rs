@@ -36,16 +36,47 @@ pub(crate) type Of<T, A> = Box<dyn Fn(&T) -> A + Send + Sync>;
 /// Makes a partition's window.
 pub(crate) type MakeWindow<W> = Box<dyn Fn(&Partition) -> Box<W> + Send + Sync>;
 
+/// How a handler is called.
+pub(crate) enum Call<T> {
+    /// It answers when it returns.
+    Now(Handler<T>),
+    /// It answers by a future.
+    #[cfg(feature = "async")]
+    Later(super::tasks::LaterHandler<T>),
+}
+
 /// How batches are handed out.
 pub(crate) enum Service<T> {
     /// In parallel, in any order.
-    Concurrent(Handler<T>),
+    Concurrent(Call<T>),
     /// One at a time for each partition.
     Orderly { handler: OrderedHandler<T>, manual: bool },
     /// One at a time for each key.
-    Keyed { handler: Handler<T>, key: Of<T, u64> },
+    Keyed { handler: Call<T>, key: Of<T, u64> },
     /// In numbered batches with a part for each free worker.
-    Batched(Handler<T>),
+    Batched(Call<T>),
+}
+
+impl<T> Service<T> {
+    /// The handler, if it answers by futures.
+    #[cfg(feature = "async")]
+    pub(crate) fn later(&self) -> Option<&super::tasks::LaterHandler<T>> {
+        match self {
+            Self::Concurrent(Call::Later(handler)) | Self::Batched(Call::Later(handler)) => {
+                Some(handler)
+            }
+            Self::Keyed { handler: Call::Later(handler), .. } => Some(handler),
+            _ => None,
+        }
+    }
+
+    /// Does it have to be awaited?
+    pub(crate) fn is_later(&self) -> bool {
+        #[cfg(feature = "async")]
+        return self.later().is_some();
+        #[cfg(not(feature = "async"))]
+        false
+    }
 }
 
 /// A lock, and for how long it is believed.

@@ -11,7 +11,7 @@ use super::assigned::{Assigned, Current, count};
 use super::failed::Failed;
 use super::outcome::{Batch, Ordered, Outcome, Verdict};
 use super::pool::{Kind, Prepared};
-use super::running::{Running, Service};
+use super::running::{Call, Running, Service};
 use super::source::Source;
 use super::time::tick;
 use crate::assignment::Assignment;
@@ -249,13 +249,18 @@ where
         self.clock.run_at(at, prepared);
     }
 
+    /// Messages are about to be handled.
+    pub(crate) fn begin_deal(&self, prepared: &Prepared<W>) {
+        let now = self.time().now();
+        prepared.assigned.times.consumed.set(now);
+        // Since it was taken it may have been put off, or have waited for others.
+        prepared.lease.touch(tick(now));
+    }
+
     /// Lets the handler deal with messages, and does what it says.
     pub(crate) fn deal(&self, prepared: Prepared<W>) {
         let assigned = Arc::clone(&prepared.assigned);
-        let now = self.time().now();
-        assigned.times.consumed.set(now);
-        // Since it was taken it may have been put off, or have waited for others.
-        prepared.lease.touch(tick(now));
+        self.begin_deal(&prepared);
         let name = assigned.partition.name();
         let batch = Batch::new(name, prepared.lease.messages(), prepared.failed);
         let panicked = |_| count(&assigned.counts.panics, 1);
@@ -268,12 +273,19 @@ where
             Service::Concurrent(handler) | Service::Batched(handler) => handler,
             Service::Keyed { handler, .. } => handler,
         };
+        #[cfg_attr(not(feature = "async"), allow(clippy::infallible_destructuring_match))]
+        let handler = match handler {
+            Call::Now(handler) => handler,
+            // No worker of this kind runs then.
+            #[cfg(feature = "async")]
+            Call::Later(_) => return,
+        };
         let outcome = catch_unwind(AssertUnwindSafe(|| handler(&batch)));
         let outcome = outcome.map_err(panicked).unwrap_or(Outcome::Retry);
         self.settle(prepared, &outcome);
     }
 
-    fn settle(&self, mut prepared: Prepared<W>, outcome: &Outcome) {
+    pub(crate) fn settle(&self, mut prepared: Prepared<W>, outcome: &Outcome) {
         let Prepared { lease, assigned, failed, .. } = &mut prepared;
         let mut delays = Vec::new();
         if *outcome != Outcome::Done {

@@ -224,3 +224,60 @@ fn random_lives_lose_nothing() {
         }
     }
 }
+
+/// A world of ten messages, of which nobody has dealt with any; what must not happen is told.
+fn notices(mode: Mode, what: &str, wrong: impl Fn(&std::sync::Arc<World>)) {
+    let mut dice = Dice::new(7);
+    let plan = Plan { mode, faults: 0, ..plan(7, &mut dice) };
+    let letter = |offset| Letter { offset, key: 0, wanted: true, not_before: None, tries: 0 };
+    let mut log = Log::default();
+    log.letters = (0..10).map(letter).collect();
+    log.end = 10;
+    let world = World::new(plan, vec![log]);
+    world.own(0, true);
+    world.check();
+    wrong(&world);
+    let told = catch_unwind(AssertUnwindSafe(|| world.check())).unwrap_err();
+    let told = told.downcast::<String>().unwrap();
+    assert!(told.contains(what), "{told}");
+}
+
+/// The checks above can fail: each is shown what it is there to notice.
+#[test]
+fn what_must_not_happen_is_noticed() {
+    notices(Mode::Concurrent, "p0 1 was published above 0", |world| world.publish(0, 1));
+    notices(Mode::Concurrent, "p0 5 was published after 6", |world| {
+        world.other_consumes(0, 6);
+        world.publish(0, 5);
+    });
+    notices(Mode::Concurrent, "p0 0 was published after it was released", |world| {
+        world.own(0, false);
+        world.publish(0, 0);
+    });
+    notices(Mode::Concurrent, "p0 11 is beyond the log", |world| {
+        world.other_consumes(0, 10);
+        world.publish(0, 11);
+    });
+    for mode in [Mode::Orderly, Mode::Manual, Mode::Keyed] {
+        notices(mode, "p0 3 was handled before 0", |world| world.handle_one(0, 3));
+    }
+}
+
+/// And a message that nobody deals with is missed in the end.
+#[test]
+fn what_is_lost_is_noticed() {
+    let mut dice = Dice::new(9);
+    let plan = Plan { mode: Mode::Concurrent, faults: 0, locks: false, ..plan(9, &mut dice) };
+    let letter =
+        |offset| Letter { offset, key: 0, wanted: offset != 1, not_before: None, tries: 0 };
+    let mut log = Log::default();
+    log.letters = (0..3).map(letter).collect();
+    log.end = 3;
+    let world = World::new(plan, vec![log]);
+    // The filter keeps 1 out, and in this world somebody wanted it.
+    let consumer = world.builder().stepped().unwrap();
+    let life = Life::new(&world, consumer);
+    let told = catch_unwind(AssertUnwindSafe(|| life.finish())).unwrap_err();
+    let told = told.downcast::<String>().unwrap();
+    assert!(told.contains("published above 1"), "{told}");
+}

@@ -214,6 +214,19 @@ impl World {
         log.dealt.extend(gone);
     }
 
+    /// Publishes, as the consumer does.
+    pub fn publish(self: &Arc<Self>, partition: usize, offset: u64) {
+        Store(Arc::clone(self)).publish(&[(&name(partition), offset)]).unwrap();
+    }
+
+    /// Handles one message, whatever was before it.
+    pub fn handle_one(&self, partition: usize, offset: u64) {
+        let log = self.log(partition);
+        let letter = log.letters.iter().find(|letter| letter.offset == offset).copied();
+        drop(log);
+        self.check_order(&name(partition), &letter.expect("there"));
+    }
+
     /// What the source says, unless something goes wrong.
     pub fn truth(&self, partition: usize, request: &PullRequest) -> Pulled<Letter> {
         let log = self.log(partition);
