@@ -127,6 +127,12 @@ pub enum Control {
     ThroughPassed,
     /// A block's entry is written after its inserter's reference was dropped.
     EntryAfterReference,
+    /// The last to leave a block clears it from the current table only.
+    OlderNotCleared,
+    /// A table is current before the one it replaces is reachable as the older one.
+    OlderAfterCurrent,
+    /// A table is retired when it becomes the older one, not when it is that no longer.
+    OlderRetired,
     /// A block leaves an upper level with its link there not frozen.
     UpperNotFrozen,
     /// The front moves before the watermark.
@@ -257,6 +263,9 @@ impl Control {
         Self::NoLastReference,
         Self::ThroughPassed,
         Self::EntryAfterReference,
+        Self::OlderNotCleared,
+        Self::OlderAfterCurrent,
+        Self::OlderRetired,
         Self::UpperNotFrozen,
         Self::FrontBeforeWatermark,
         Self::FreezeEarly,
@@ -312,6 +321,10 @@ pub enum Branch {
     GapFrozen,
     /// A party was the last to leave a block.
     LastReference,
+    /// A block was found in the table before the current one.
+    FoundInOlder,
+    /// A table was replaced for the second time, and retired.
+    TableRetired,
     /// A passed block had to wait for leases of an ended assignment.
     Orphaned,
     /// A chunk was given back before its block was passed.
@@ -357,8 +370,14 @@ impl Branch {
     ];
 
     /// Every one of the skip list, in order.
-    pub const SKIP: &[Self] =
-        &[Self::GapFrozen, Self::LastReference, Self::Orphaned, Self::ChunkGivenBack];
+    pub const SKIP: &[Self] = &[
+        Self::GapFrozen,
+        Self::LastReference,
+        Self::FoundInOlder,
+        Self::TableRetired,
+        Self::Orphaned,
+        Self::ChunkGivenBack,
+    ];
 }
 
 #[cfg(not(loom))]

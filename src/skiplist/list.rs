@@ -11,8 +11,11 @@
 //! # Shortcuts
 //!
 //! The upper levels are lists of their own (after Pugh, and Fraser for the marks), emptied from
-//! the front too. A table of 64 recent blocks, by key, serves windows of a few thousand dense
-//! positions, and `last` the appends of a sparse log.
+//! the front too; finding a key, and where a new block belongs, goes down through them. A table
+//! of blocks by key ([`table`]) takes most calls there at once, and `last` the appends of a sparse
+//! log.
+//!
+//! [`table`]: crate::skiplist::table
 //!
 //! # Reclamation
 //!
@@ -35,16 +38,16 @@ use crate::control::{Branch, Control, hit, weak};
 use crate::position::Pos;
 use crate::skiplist::block::{Block, Link, Linked, key};
 use crate::skiplist::reclaim::{Domain, Pin, check};
+use crate::skiplist::table::Table;
 use crate::slot::Taken;
 use crate::sync::{AtomicWord, Ordering, Word, const_unless_loom};
 
 const LEVELS: usize = if cfg!(loom) { 1 } else { 12 };
-const TABLE: usize = if cfg!(loom) { 2 } else { 64 };
 
 pub(crate) struct List<T> {
     front: Link<Block<T>>,
     heads: [Link<Block<T>>; LEVELS],
-    table: [Link<Block<T>>; TABLE],
+    table: Table<T>,
     last: Link<Block<T>>,
     /// The key that was last missed in the table.
     missed: AtomicWord,
@@ -64,7 +67,7 @@ impl<T> List<T> {
             Self {
                 front: Link::new(),
                 heads: links(),
-                table: links(),
+                table: Table::new(),
                 last: Link::new(),
                 missed: AtomicWord::new(0),
                 orphans: Link::new(),
@@ -104,11 +107,6 @@ impl<T> List<T> {
         unsafe { Self::alive(next.target(), pin) }
     }
 
-    #[inline(always)]
-    fn entry(&self, key: u64) -> &Link<Block<T>> {
-        &self.table[key as usize % TABLE]
-    }
-
     /// The last block at or below `key`, which is at or above `from`, the watermark's as read
     /// after the pin. None when all blocks lie above.
     #[inline(always)]
@@ -119,7 +117,7 @@ impl<T> List<T> {
         pin: &'p Pin,
     ) -> Option<&'p Block<T>> {
         // SAFETY: what the table shows was not retired before the pin.
-        if let Some(block) = unsafe { Self::alive(self.entry(key).load().target(), pin) }
+        if let Some(block) = unsafe { Self::alive(self.table.get(key, pin), pin) }
             && block.key() == key
         {
             return Some(block);
@@ -133,16 +131,23 @@ impl<T> List<T> {
             (block.key() >= from || weak(Control::ThroughPassed)) && block.key() <= key
         };
         // SAFETY: as in `at_or_below`.
+        if let Some(block) = unsafe { Self::alive(self.table.get_older(key, pin), pin) }
+            && block.key() == key
+        {
+            hit(Branch::FoundInOlder);
+            self.show(block, pin);
+            return Some(block);
+        }
+        // SAFETY: as in `at_or_below`.
         let last = unsafe { Self::alive(self.last.load().target(), pin) }.filter(usable);
         // SAFETY: as above.
-        let before = || unsafe {
-            Self::alive(self.entry(key.wrapping_sub(1)).load().target(), pin).filter(usable)
-        };
+        let before =
+            || unsafe { Self::alive(self.table.get(key.wrapping_sub(1), pin), pin).filter(usable) };
         let start = last.or_else(before);
         let mut block =
             match start.filter(|block| key - block.key() <= 1 || self.is_last(block, key, pin)) {
                 Some(block) => block,
-                None => match self.descend(key, from, pin) {
+                None => match self.descend(key, from, pin, |_, _| ()) {
                     Some(block) => block,
                     None => self.front(pin)?,
                 },
@@ -164,16 +169,26 @@ impl<T> List<T> {
         self.after(block, pin).is_none_or(|next| next.key() > key)
     }
 
-    /// The last block at or below `key` that the upper levels show and that was not passed.
-    fn descend<'p>(&self, key: u64, from: u64, pin: &'p Pin) -> Option<&'p Block<T>> {
+    /// The last block at or below `key` that the upper levels show and that was not passed. Says
+    /// of each level, from the top, after which link the key belongs.
+    ///
+    /// From a head, or from a block not passed, no block of a level was retired before the pin:
+    /// whoever retires one moves the head beyond it first. And a block that a level shows is in
+    /// every level below, or was popped from there since the pin: it is linked in from below.
+    fn descend<'s, 'p: 's>(
+        &'s self,
+        key: u64,
+        from: u64,
+        pin: &'p Pin,
+        mut reached: impl FnMut(usize, &'s Link<Block<T>>),
+    ) -> Option<&'p Block<T>> {
         let mut start: Option<&'p Block<T>> = None;
         for level in (0..LEVELS).rev() {
             let mut link = match start {
                 Some(block) => &block.tower[level],
                 None => &self.heads[level],
             };
-            // SAFETY: from a head, or from a block not passed, every block of the level was not
-            // retired before the pin: whoever retires one moves the head beyond it first.
+            // SAFETY: as said above.
             while let Some(next) = unsafe { Self::alive(link.load().target(), pin) } {
                 if next.key() > key {
                     break;
@@ -183,20 +198,29 @@ impl<T> List<T> {
                 }
                 link = &next.tower[level];
             }
+            reached(level, link);
         }
         start
     }
 
-    /// Puts a block that was missed twice in a row back into the table.
+    /// Puts a block that was found without the table into it: at once where nothing is in the way,
+    /// otherwise when it was missed twice in a row.
     fn remember(&self, block: &Block<T>, pin: &Pin) {
-        let missed = self.missed.load(Ordering::Relaxed);
-        if missed != block.key() as Word {
-            self.missed.store(block.key() as Word, Ordering::Relaxed);
-            return;
+        if !self.table.get(block.key(), pin).is_null() {
+            let missed = self.missed.load(Ordering::Relaxed);
+            if missed != block.key() as Word {
+                self.missed.store(block.key() as Word, Ordering::Relaxed);
+                return;
+            }
         }
-        // As an inserter would: the entry is written while this call has a reference.
+        self.show(block, pin);
+    }
+
+    /// Puts a block into the table, as an inserter would: the entry is written while this call
+    /// has a reference.
+    fn show(&self, block: &Block<T>, pin: &Pin) {
         if block.keep() {
-            self.entry(block.key()).set(Linked::to(block));
+            self.table.set(block, pin);
             self.leave(block, pin);
         }
     }
@@ -269,34 +293,45 @@ impl<T> List<T> {
         }
         if weak(Control::EntryAfterReference) {
             let last = block.leave();
-            self.link(block, pin);
+            self.link(block, from, pin);
             if last {
-                self.unlink(block);
+                self.unlink(block, pin);
                 self.bury(block, pin);
             }
             return Ok(block);
         }
-        self.link(block, pin);
+        self.link(block, from, pin);
         self.leave(block, pin);
         Ok(block)
     }
 
-    /// Links a block into the shortcuts, by its inserter, which still has its reference.
-    fn link(&self, block: &Block<T>, pin: &Pin) {
-        self.entry(block.key()).set(Linked::to(block));
+    /// Links a block into the shortcuts, by its inserter, which still has its reference. `from` is
+    /// the watermark's key as read after the pin.
+    fn link(&self, block: &Block<T>, from: u64, pin: &Pin) {
+        self.table.came(pin);
+        self.table.set(block, pin);
         self.last.set(Linked::to(block));
-        for level in 0..block.tower.len() {
+        if block.tower.is_empty() {
+            return;
+        }
+        let mut links = [const { None }; LEVELS];
+        self.descend(block.key(), from, pin, |level, link| links[level] = Some(link));
+        for (level, link) in links.into_iter().enumerate().take(block.tower.len()) {
+            let mut link = link.unwrap_or(&self.heads[level]);
             loop {
-                let link = self.before_at(level, block.key(), pin);
                 let next = link.load();
                 if next.is_frozen() {
-                    continue; // popped meanwhile: the search helps, and begins from the head
+                    // Popped meanwhile: helps, and begins from the head.
+                    link = self.before_at(level, block.key(), pin);
+                    continue;
                 }
                 // SAFETY: found at this level after the pin.
-                if unsafe { Self::alive(next.target(), pin) }
-                    .is_some_and(|next| next.key() < block.key())
-                {
-                    continue;
+                match unsafe { Self::alive(next.target(), pin) } {
+                    Some(next) if next.key() < block.key() => {
+                        link = &next.tower[level];
+                        continue;
+                    }
+                    _ => {}
                 }
                 block.tower[level].set(Linked::to(next.target()));
                 if link.exchange(next, Linked::to(block)) {
@@ -350,13 +385,13 @@ impl<T> List<T> {
     fn leave(&self, block: &Block<T>, pin: &Pin) {
         if block.leave() {
             hit(Branch::LastReference);
-            self.unlink(block);
+            self.unlink(block, pin);
             self.bury(block, pin);
         }
     }
 
     /// Takes a passed block out of all shortcuts.
-    fn unlink(&self, block: &Block<T>) {
+    fn unlink(&self, block: &Block<T>, pin: &Pin) {
         let own = Linked::to(block);
         for level in 0..block.tower.len() {
             loop {
@@ -370,9 +405,10 @@ impl<T> List<T> {
                 self.pop_front(level, first);
             }
         }
-        let null = Linked::to(ptr::null());
-        self.entry(block.key()).exchange(own, null);
-        self.last.exchange(own, null);
+        self.table.clear(block, pin);
+        if self.last.load().target() == own.target() {
+            self.last.exchange(own, Linked::to(ptr::null()));
+        }
     }
 
     /// Retires a block that nothing shows any more, or keeps it while leases have slots of it.
@@ -465,6 +501,7 @@ impl<T> List<T> {
             advance()
         };
         if moved {
+            self.table.left();
             self.leave(block, pin);
         }
     }
@@ -479,10 +516,11 @@ impl<T> List<T> {
             blocks.push(Linked::to(block).target());
             at = self.after(block, pin);
         }
-        for entry in self.table.iter().chain([&self.last]) {
-            let shown = entry.load().target();
-            assert!(shown.is_null() || blocks.contains(&shown), "an entry shows a passed block");
+        let last = self.last.load().target();
+        for shown in self.table.shown(pin) {
+            assert!(blocks.contains(&shown), "an entry shows a passed block");
         }
+        assert!(last.is_null() || blocks.contains(&last), "an entry shows a passed block");
         for (level, head) in self.heads.iter().enumerate() {
             let mut shown = alloc::vec::Vec::new();
             let mut link = head;

@@ -7,6 +7,7 @@
 mod block;
 mod list;
 pub(crate) mod reclaim;
+mod table;
 
 use core::marker::PhantomData;
 use core::ops::ControlFlow;

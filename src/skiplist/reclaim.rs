@@ -48,7 +48,7 @@ mod epoch {
         /// # Safety
         /// `target` came from a box, no new pin can reach it, it is retired once, and it holds no
         /// message any more.
-        pub(crate) unsafe fn retire<T>(&self, target: *mut T) {
+        pub(crate) unsafe fn retire<T: ?Sized>(&self, target: *mut T) {
             self.retired.set(self.retired.get().saturating_add(1));
             // SAFETY: promised by the caller. Without messages, freeing it on another thread, or
             // after the end of the messages' lifetime, touches none.
@@ -253,14 +253,16 @@ mod stand_in {
         /// # Safety
         /// `target` came from a box, no new pin can reach it, it is retired once, and it holds no
         /// message any more.
-        pub(crate) unsafe fn retire<T>(&self, target: *mut T) {
-            let address = target.expose_provenance();
+        pub(crate) unsafe fn retire<T: ?Sized>(&self, target: *mut T) {
+            // SAFETY: promised by the caller: nobody has freed it.
+            let layout = Layout::for_value(unsafe { &*target });
+            let address = target.cast::<()>().expose_provenance();
             fence(SeqCst);
             REGISTRY.with_borrow_mut(|registry| {
                 let pins = registry.pins.keys().copied().collect();
                 let twice = registry.retired.insert(address, pins).is_some();
                 assert!(!twice, "retired twice");
-                registry.memory.push((address, Layout::new::<T>()));
+                registry.memory.push((address, layout));
             });
         }
     }

@@ -1,5 +1,7 @@
 //! Shortcuts and reclamation: a block linked into table and tower while it is passed.
 
+use inflight::RemoveError;
+
 use crate::harness::{Token, both, models, three};
 use crate::support::{ended, put, put_unless_sealed, remove, settled, skip_with_callers_seal};
 
@@ -14,6 +16,10 @@ models! {
         [LastReference], [UpperNotFrozen];
     two_blocks_beside_pass: "two blocks linked while everything is passed", "3 4 7", 1,
         [LastReference], [];
+    grow_beside_pass: "the table grows while a block that it shows is passed", "3 4 7", 3 / 2,
+        [LastReference], [OlderNotCleared, OlderAfterCurrent];
+    grow_twice_beside_lookup: "the table grows for the second time beside calls that look at it", "4 5 7", 3 / 2,
+        [FoundInOlder, TableRetired], [OlderRetired];
 }
 
 /// A put that `advance_to` may pass before it is admitted.
@@ -38,23 +44,24 @@ fn link_beside_pass() {
     ended(window, part);
 }
 
+/// The block at 64 has the entry that the one at 320 had: what looks for that begins elsewhere.
 fn through_a_passed_block() {
     let (window, part) = skip_with_callers_seal();
-    put(&part, [128, 192]);
+    put(&part, [128, 320]);
     remove(&part, [128]);
     let other = part.clone();
     let (_, admitted) = both(
         move || {
-            other.advance_to(192).unwrap();
-            remove(&other, [192]);
+            other.advance_to(320).unwrap();
+            remove(&other, [320]);
         },
         || put_unless_sealed(&part, 64),
     );
     if admitted {
         remove(&part, [64]);
     }
-    part.advance_to(193).unwrap();
-    settled(&part, 193, 0);
+    part.advance_to(321).unwrap();
+    settled(&part, 321, 0);
     ended(window, part);
 }
 
@@ -102,5 +109,40 @@ fn two_blocks_beside_pass() {
         remove(&part, [128]);
     }
     settled(&part, 192, 0);
+    ended(window, part);
+}
+
+/// The third block makes the table grow. What is not there is looked for in the older one, in the
+/// entry where the first block was.
+fn grow_beside_pass() {
+    let (window, part) = skip_with_callers_seal();
+    put(&part, [64]);
+    let other = part.clone();
+    both(
+        move || {
+            other.advance_to(64).unwrap();
+        },
+        || {
+            put(&part, [128]);
+            assert_eq!(part.remove(256), Err(RemoveError::Unknown));
+        },
+    );
+    window.check_shortcuts();
+    remove(&part, [64, 128]);
+    part.advance_to(129).unwrap();
+    settled(&part, 129, 0);
+    ended(window, part);
+}
+
+/// The third and the fifth block make the table grow.
+fn grow_twice_beside_lookup() {
+    let (window, part) = skip_with_callers_seal();
+    put(&part, [64, 128, 192]);
+    let other = part.clone();
+    both(move || put(&other, [256]), || remove(&part, [64, 128]));
+    window.check_shortcuts();
+    remove(&part, [192, 256]);
+    part.advance_to(257).unwrap();
+    settled(&part, 257, 0);
     ended(window, part);
 }
