@@ -4,7 +4,8 @@
 //! it, in the slot. So byte positions, LSNs and filtered topics run as if they were dense, also
 //! in a ring, and the gaps between offsets cost nothing: there is nothing to seal.
 //!
-//! Offsets ascend with positions, so an offset is found by bisection over the slots' offsets. The
+//! Offsets ascend with positions, mostly evenly, so an offset is found by the rule of three between
+//! those that are known, and where they are not even, by bisection over the slots' offsets. The
 //! watermark is the offset of the message at the watermark's position; when no message is there,
 //! it is the *tail*: the offset after the last message, or what `advance_to` said. The tail is
 //! kept as a position too, as far beyond the assignment's first as the offset lies beyond its
@@ -118,7 +119,7 @@ impl<'a, S: Space + ?Sized> Part<'a, S> {
         }
     }
 
-    /// The place of an offset, by bisection.
+    /// The place of an offset.
     pub(super) fn numbered_locate<'p>(
         self,
         offset: u64,
@@ -131,30 +132,69 @@ impl<'a, S: Space + ?Sized> Part<'a, S> {
         if offset < self.generation.base {
             return Err(Elsewhere::Passed);
         }
-        let (mut from, mut to) = (watermark, self.words().end(watermark).min(bound));
-        let mut lowest = None;
-        while from < to {
-            let middle = from + (to - from) / 2;
-            // Where memory was given back there is no offset to read: the next one will do.
-            let known =
-                self.space.scan(middle, to, pin, |place| match place.slot.offset_if(place.lap) {
-                    Some(at) => ControlFlow::Break((place, at)),
-                    None => ControlFlow::Continue(()),
-                });
-            match known {
-                ControlFlow::Break((place, at)) if at == offset => return Ok(place),
-                ControlFlow::Break((place, at)) if at < offset => from = place.pos + 1,
-                ControlFlow::Break((_, at)) => {
-                    lowest = Some(at);
-                    to = middle;
-                }
-                ControlFlow::Continue(()) => to = middle,
-            }
-        }
+        let (_, seen) = self.first_from(offset, watermark, bound, pin);
+        let lowest = match seen {
+            Some((place, at)) if at == offset => return Ok(place),
+            seen => seen.map(|(_, at)| at),
+        };
         // Below everything unfinished that was seen, and not there: finished, or never sent.
         let next = self.numbered_next(pin).map_err(|Stale| Elsewhere::Stale)?;
         let passed = offset < next.get() && lowest.is_none_or(|lowest| offset < lowest);
         Err(if passed { Elsewhere::Passed } else { Elsewhere::Nowhere })
+    }
+
+    /// The position of the first message at or above `offset`, or of the end when there is none,
+    /// and the lowest that was seen at or above.
+    ///
+    /// O(1) where offsets lie evenly, O(log n) at worst.
+    fn first_from<'p>(
+        self,
+        offset: u64,
+        watermark: Pos,
+        bound: Pos,
+        pin: &'p S::Pin,
+    ) -> (Pos, Option<Seen<'p, S>>)
+    where
+        'a: 'p,
+    {
+        // The tail belongs to the end, or lies above it.
+        let mut above = (self.words().end(watermark).min(bound), self.dense_offset(self.tail()));
+        let (mut from, mut to) = (watermark, above.0);
+        let mut below = None;
+        let mut guesses = GUESSES;
+        let mut seen = None;
+        while from < to {
+            let at = match (below, guesses.checked_sub(1)) {
+                (Some(below), Some(left)) => {
+                    guesses = left;
+                    between(below, above, offset).clamp(from, to - 1)
+                }
+                (None, Some(_)) => from,
+                (_, None) => from + (to - from) / 2,
+            };
+            // Where memory was given back there is no offset to read: the next one will do.
+            let known =
+                self.space.scan(at, to, pin, |place| match place.slot.offset_if(place.lap) {
+                    Some(known) => ControlFlow::Break((place, known)),
+                    None => ControlFlow::Continue(()),
+                });
+            match known {
+                ControlFlow::Break((place, known)) if known < offset => {
+                    from = place.pos + 1;
+                    below = Some((place.pos, known));
+                }
+                ControlFlow::Break((place, known)) => {
+                    seen = Some((place, known));
+                    above = (place.pos, known);
+                    if known == offset {
+                        return (place.pos, seen);
+                    }
+                    to = at;
+                }
+                ControlFlow::Continue(()) => to = at,
+            }
+        }
+        (from, seen)
     }
 
     /// The position for a put of `offset`, after the last one that this put is
@@ -215,22 +255,22 @@ impl<'a, S: Space + ?Sized> Part<'a, S> {
     /// The position of the first message at or above `low`; the end when there is none.
     pub(super) fn numbered_floor(self, low: u64, pin: &S::Pin) -> Result<Pos, Stale> {
         let (watermark, bound) = self.view_closed()?;
-        let end = self.words().end(watermark).min(bound);
-        let (mut from, mut to) = (watermark, end);
-        while from < to {
-            let middle = from + (to - from) / 2;
-            let known =
-                self.space.scan(middle, to, pin, |place| match place.slot.offset_if(place.lap) {
-                    Some(at) => ControlFlow::Break((place.pos, at)),
-                    None => ControlFlow::Continue(()),
-                });
-            match known {
-                ControlFlow::Break((pos, at)) if at < low => from = pos + 1,
-                _ => to = middle,
-            }
-        }
-        Ok(from)
+        Ok(self.first_from(low, watermark, bound, pin).0)
     }
+}
+
+/// A place and the offset of its message.
+type Seen<'p, S> = (Place<'p, <S as Space>::Value>, u64);
+
+/// Guesses of a search before it bisects.
+const GUESSES: u32 = 8;
+
+/// Where `offset` would be between two known ones, if they lay evenly.
+#[inline(always)]
+fn between(below: (Pos, u64), above: (Pos, u64), offset: u64) -> Pos {
+    let part =
+        offset.saturating_sub(below.1) as f64 / above.1.saturating_sub(below.1).max(1) as f64;
+    below.0 + (part.min(1.0) * above.0.saturating_sub(below.0) as f64 + 0.5) as u64
 }
 
 /// A turn in a window numbered by arrival; over when dropped.
