@@ -170,7 +170,8 @@ impl Flow {
     ///
     /// What is in flight must stay below what the counters can tell apart. The limit here is half
     /// of that; the other half is for what putters that looked at the same time then add, at most
-    /// a chunk each ([`CHUNK_MESSAGES`], [`CHUNK_BYTES`]).
+    /// two chunks each ([`CHUNK_MESSAGES`], [`CHUNK_BYTES`]): they look before the first message
+    /// of one, and it may be published early, and go on as another, to make room.
     #[inline(always)]
     pub(crate) fn has_room(&self, bytes: u32) -> bool {
         let sum = self.admitted.sum.load();

@@ -105,6 +105,8 @@ struct Filled<'a: 'p, 'p, 'c, S: Space + ?Sized> {
     last: Pos,
     /// The offset filled last.
     offset: u64,
+    /// The watermark and the bound that were read before the first of the chain.
+    view: (Pos, Pos),
     /// Numbered by arrival: no other put of this assignment runs meanwhile.
     turn: bool,
     /// The last message that turned out to lie below the floor.
@@ -125,6 +127,7 @@ impl<'a: 'p, 'p, 'c, S: Space + ?Sized> Filled<'a, 'p, 'c, S> {
             first: 0,
             last: 0,
             offset: 0,
+            view: (0, 0),
             turn: false,
             given_up: None,
             done: BatchPut::default(),
@@ -146,7 +149,13 @@ impl<'a: 'p, 'p, 'c, S: Space + ?Sized> Filled<'a, 'p, 'c, S> {
             Err(Ended::Stale) => PutErrorKind::Stale,
             Err(Ended::Closed) => PutErrorKind::Closed,
         };
-        let (watermark, bound) = part.view().map_err(|_| refuse(PutErrorKind::Stale))?;
+        // Read once for what is published together: an older watermark only makes the bound
+        // lower. The generation is looked at after it in every case, and for each message.
+        let looked = match self.chain.len() {
+            0 => part.view().map(|view| self.view = view),
+            _ => part.open(),
+        };
+        looked.map_err(|_| refuse(PutErrorKind::Stale))?;
         if offset < part.generation.base {
             return Err(refuse(PutErrorKind::BelowWatermark));
         }
@@ -155,6 +164,10 @@ impl<'a: 'p, 'p, 'c, S: Space + ?Sized> Filled<'a, 'p, 'c, S> {
             Some(pos) if offset < u64::MAX && pos < u64::MAX => pos,
             _ => return Err(refuse(PutErrorKind::OutOfRange)),
         };
+        if pos >= self.view.1 && self.chain.len() > 0 {
+            self.view = part.view().map_err(|_| refuse(PutErrorKind::Stale))?;
+        }
+        let (watermark, bound) = self.view;
         let Some(ahead) = pos.checked_sub(watermark) else {
             return Err(refuse(PutErrorKind::BelowWatermark));
         };
@@ -162,7 +175,8 @@ impl<'a: 'p, 'p, 'c, S: Space + ?Sized> Filled<'a, 'p, 'c, S> {
             return Err(refuse(PutErrorKind::OutOfRange));
         }
         let bytes = bytes as u32;
-        if !part.words().flow.has_room(bytes) {
+        // Room for one is room for what is published together.
+        if self.chain.len() == 0 && !part.words().flow.has_room(bytes) {
             return Err(refuse(PutErrorKind::Full));
         }
         if pos >= bound {
@@ -254,7 +268,8 @@ impl<'a: 'p, 'p, 'c, S: Space + ?Sized> Filled<'a, 'p, 'c, S> {
             let (to, order) = (pos as Word, Ordering::AcqRel);
             Ok(part.words().end.compare_exchange(end, to, order, Ordering::Acquire).is_ok())
         })?;
-        part.current().map_err(|Stale| PutErrorKind::Stale)
+        self.view = part.view_closed().map_err(|Stale| PutErrorKind::Stale)?;
+        Ok(())
     }
 
     /// Stores a message in a slot that [`Filled::enter`] gave.
