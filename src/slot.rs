@@ -261,25 +261,28 @@ pub(crate) struct Taking<T> {
     pub(crate) doomed: bool,
 }
 
-/// A slot: the state word and what it guards.
+/// A slot: the state word and what it guards. In the order in which calls need it: what every
+/// one does is in the first bytes, mostly on one cache line.
+#[repr(C)]
 pub struct Slot<T> {
     state: AtomicWord,
-    /// Tick of the last take, or [`NEVER`]. Relaxed: a hint for `stalled`, never a decision.
-    since: AtomicWord,
     /// Times taken. Written only by the party that has the message.
     deliveries: AtomicU32,
     /// Bytes given at put. Written only by the party that has the message.
     bytes: AtomicU32,
+    payload: Cell<Payload<T>>,
+    /// Tick of the last take, or [`NEVER`]. Relaxed: a hint for `stalled`, never a decision.
+    since: AtomicWord,
     /// The message's offset in the log. Written only while FILLING; others may read it
     /// ([`Slot::offset_if`]), so it is released and acquired like the state.
     offset: Offset,
-    payload: Cell<Payload<T>>,
 }
 
 /// What only the party that has the slot touches.
+#[repr(C)]
 struct Payload<T> {
-    next: *const Slot<T>,
     value: MaybeUninit<T>,
+    next: *const Slot<T>,
 }
 
 /// The word that means: not stamped. Ticks are kept inverted, so that it is zero: a window that
@@ -298,14 +301,14 @@ impl<T> Slot<T> {
         pub(crate) const fn new(lap: Lap) -> Self {
             Self {
                 state: AtomicWord::new(State::new(lap, 0, Phase::Empty).0),
-                since: AtomicWord::new(NEVER),
                 deliveries: AtomicU32::new(0),
                 bytes: AtomicU32::new(0),
-                offset: Offset::new(),
                 payload: Cell::new(Payload {
-                    next: ptr::null(),
                     value: MaybeUninit::uninit(),
+                    next: ptr::null(),
                 }),
+                since: AtomicWord::new(NEVER),
+                offset: Offset::new(),
             }
         }
     }
