@@ -5,6 +5,7 @@
 //! cargo bench --bench versus -- --quick          the same with fewer and shorter rounds
 //! cargo bench --bench versus -- --report         also docs/performance.md and its plots
 //! cargo bench --bench versus -- --only W3        the works whose name begins so; no files
+//! cargo bench --bench versus -- --alone skip     one contestant, for a profiler; no files
 //! ```
 //!
 //! Arguments that it does not know are ignored: `cargo bench -- ...` gives them to every bench.
@@ -165,13 +166,17 @@ fn main() {
             "--quick" => run.quick = true,
             "--report" => write = true,
             "--only" => run.only = arguments.next(),
+            "--alone" => {
+                let name = arguments.next().unwrap_or_default();
+                race::ALONE.set(name).expect("said once");
+            }
             _ => {}
         }
     }
     report::head();
     run.all();
     println!("\n{:.0} s", begun.elapsed().as_secs_f64());
-    if run.only.is_some() {
+    if run.only.is_some() || race::ALONE.get().is_some() {
         return;
     }
     report::json(&run.results).expect("target is writable");
