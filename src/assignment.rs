@@ -181,7 +181,7 @@ impl<R: WindowRef> Assignment<R> {
     fn lend(&self, n: usize, now: Option<u64>) -> Result<Lease<R>, TakeError> {
         let part = self.part();
         let pin = self.pin();
-        let chain = part.take(n, now, &pin)?.into_chain();
+        let chain = part.claim(n, now, &pin)?;
         // SAFETY: the chain was claimed by this take, of this window.
         Ok(unsafe { Lease::new(self.clone(), chain) })
     }
@@ -226,7 +226,6 @@ impl<R: WindowRef> Assignment<R> {
     /// assert_eq!(part.remove(99), Err(RemoveError::Unknown));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    #[inline]
     pub fn remove(&self, offset: u64) -> Result<Next, RemoveError> {
         self.part().remove(offset, &self.pin())
     }

@@ -799,8 +799,10 @@ impl<T> Slot<T> {
 
 impl<T> Drop for Slot<T> {
     fn drop(&mut self) {
-        // SAFETY: `&mut self`.
-        drop(unsafe { self.clear(Lap::new(0)) });
+        if self.state().phase() != Phase::Empty {
+            // SAFETY: `&mut self`.
+            drop(unsafe { self.clear(Lap::new(0)) });
+        }
     }
 }
 

@@ -6,8 +6,11 @@ use crate::control::{Control, weak};
 use crate::engine::{Elsewhere, Part, Space, count_out};
 use crate::error::{AdvanceError, Next, RemoveError, SkipReason, Stale};
 use crate::position::{Pos, distance, expand, raise};
-use crate::slot::{Slot, Taking, Unfinished};
+use crate::slot::{Place, Slot, Taking, Unfinished};
 use crate::sync::{Ordering, Word};
+
+/// A message that was won, and where it was.
+type Won<'p, T> = (Place<'p, T>, Taking<T>);
 
 impl<'a, S: Space + ?Sized> Part<'a, S> {
     /// Counts messages out, meets the other finishers, slides.
@@ -23,10 +26,11 @@ impl<'a, S: Space + ?Sized> Part<'a, S> {
     }
 
     /// Finishes one offset by number. The watermark after the slide.
-    #[inline]
+    // A part that is passed by value goes through memory, and is read before it has got there.
+    #[inline(always)]
     pub(crate) fn remove(self, offset: u64, pin: &S::Pin) -> Result<Next, RemoveError> {
         let mut finishing = Finishing::new(self, pin);
-        finishing.done(self.win(offset, pin)?);
+        finishing.remove(offset)?;
         finishing.slide().map_err(|Stale| RemoveError::Stale)
     }
 
@@ -38,19 +42,27 @@ impl<'a, S: Space + ?Sized> Part<'a, S> {
         pin: &S::Pin,
     ) -> Result<Next, RemoveError> {
         let mut finishing = Finishing::new(self, pin);
-        finishing.done(self.win(offset, pin)?);
+        finishing.remove(offset)?;
         self.words().skipped[reason as usize].fetch_add(1, Ordering::Relaxed);
         finishing.slide().map_err(|Stale| RemoveError::Stale)
     }
 
-    /// Wins an offset from READY or HELD.
-    #[inline]
-    fn win(self, offset: u64, pin: &S::Pin) -> Result<Taking<S::Value>, RemoveError> {
-        let refused = match self.locate(offset, pin) {
+    /// Wins an offset from READY or HELD, when the call has found `last` before.
+    #[inline(always)]
+    fn win<'p>(
+        self,
+        offset: u64,
+        last: Option<Place<'p, S::Value>>,
+        pin: &'p S::Pin,
+    ) -> Result<Won<'p, S::Value>, RemoveError>
+    where
+        'a: 'p,
+    {
+        let refused = match self.locate_after(offset, last, pin) {
             Ok(place) => match place.slot.finish(place.lap) {
                 Ok(taking) => {
                     self.space.vacated(place.slot, pin);
-                    return Ok(taking);
+                    return Ok((place, taking));
                 }
                 Err(Unfinished::Passed) => RemoveError::Passed,
                 Err(Unfinished::Held) => RemoveError::Held,
@@ -160,18 +172,20 @@ impl<T, N: FnMut() -> Option<T>, F: FnMut(T)> Drop for Batch<T, N, F> {
 ///
 /// A value is dropped when the next one is done, the last after the slide: a slow or panicking
 /// drop of the user then holds up nothing that was finished before.
-pub(crate) struct Finishing<'a, 'p, S: Space + ?Sized> {
+pub(crate) struct Finishing<'a: 'p, 'p, S: Space + ?Sized> {
     part: Part<'a, S>,
     pin: &'p S::Pin,
     count: usize,
     bytes: u64,
     last: Option<S::Value>,
+    /// The place of the last message that was found by its number.
+    found: Option<Place<'p, S::Value>>,
 }
 
 impl<'a, 'p, S: Space + ?Sized> Finishing<'a, 'p, S> {
     #[inline(always)]
     pub(crate) fn new(part: Part<'a, S>, pin: &'p S::Pin) -> Self {
-        Self { part, pin, count: 0, bytes: 0, last: None }
+        Self { part, pin, count: 0, bytes: 0, last: None, found: None }
     }
 
     /// A message is done.
@@ -193,9 +207,11 @@ impl<'a, 'p, S: Space + ?Sized> Finishing<'a, 'p, S> {
     }
 
     /// Finishes one offset by number.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn remove(&mut self, offset: u64) -> Result<(), RemoveError> {
-        self.done(self.part.win(offset, self.pin)?);
+        let (place, taking) = self.part.win(offset, self.found, self.pin)?;
+        self.found = Some(place);
+        self.done(taking);
         Ok(())
     }
 

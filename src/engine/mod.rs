@@ -218,6 +218,19 @@ pub trait Space {
         pin: &'p Self::Pin,
     ) -> Result<Place<'p, Self::Value>, Elsewhere>;
 
+    /// The place of a position, by that of another which was found under the same pin; none when
+    /// that is no help.
+    #[doc(hidden)]
+    #[inline(always)]
+    fn beside<'p>(
+        &'p self,
+        _last: Place<'p, Self::Value>,
+        _pos: Pos,
+        _pin: &'p Self::Pin,
+    ) -> Option<Place<'p, Self::Value>> {
+        None
+    }
+
     /// Makes room for a put of `pos`, at or beyond the bound: slides, jumps if it may. `raise`
     /// raises the end from the value it is given to `pos`, if the generation is still in force.
     #[doc(hidden)]
@@ -468,6 +481,20 @@ impl<'a, S: Space + ?Sized> Part<'a, S> {
     where
         'a: 'p,
     {
+        self.locate_after(offset, None, pin)
+    }
+
+    /// As [`Part::locate`], when the call has found another place before.
+    #[inline(always)]
+    pub(crate) fn locate_after<'p>(
+        self,
+        offset: u64,
+        last: Option<Place<'p, S::Value>>,
+        pin: &'p S::Pin,
+    ) -> Result<Place<'p, S::Value>, Elsewhere>
+    where
+        'a: 'p,
+    {
         if self.numbered() {
             return self.numbered_locate(offset, pin);
         }
@@ -478,7 +505,7 @@ impl<'a, S: Space + ?Sized> Part<'a, S> {
                 false => Elsewhere::Nowhere,
             });
         };
-        self.at(pos, pin)
+        self.at_after(pos, last, pin)
     }
 
     /// The place of a position between the watermark and the end, or on which side it lies.
@@ -487,11 +514,26 @@ impl<'a, S: Space + ?Sized> Part<'a, S> {
     where
         'a: 'p,
     {
+        self.at_after(pos, None, pin)
+    }
+
+    #[inline(always)]
+    fn at_after<'p>(
+        self,
+        pos: Pos,
+        last: Option<Place<'p, S::Value>>,
+        pin: &'p S::Pin,
+    ) -> Result<Place<'p, S::Value>, Elsewhere>
+    where
+        'a: 'p,
+    {
         let (watermark, bound) = self.view_closed().map_err(|Stale| Elsewhere::Stale)?;
         if pos < watermark {
             Err(Elsewhere::Passed)
         } else if pos >= bound {
             Err(Elsewhere::Nowhere)
+        } else if let Some(place) = last.and_then(|last| self.space.beside(last, pos, pin)) {
+            Ok(place)
         } else {
             self.space.find(pos, pin)
         }

@@ -105,6 +105,8 @@ struct Filled<'a: 'p, 'p, 'c, S: Space + ?Sized> {
     last: Pos,
     /// The offset filled last.
     offset: u64,
+    /// Where the last message was stored.
+    pushed: Option<Place<'p, S::Value>>,
     /// The watermark and the bound that were read before the first of the chain.
     view: (Pos, Pos),
     /// Numbered by arrival: no other put of this assignment runs meanwhile.
@@ -127,6 +129,7 @@ impl<'a: 'p, 'p, 'c, S: Space + ?Sized> Filled<'a, 'p, 'c, S> {
             first: 0,
             last: 0,
             offset: 0,
+            pushed: None,
             view: (0, 0),
             turn: false,
             given_up: None,
@@ -185,7 +188,8 @@ impl<'a: 'p, 'p, 'c, S: Space + ?Sized> Filled<'a, 'p, 'c, S> {
         if weak(Control::EndBeforeFilling) {
             raise(&part.words().end, pos + 1, watermark);
         }
-        let place = part.space.open(pos, self.pin);
+        let beside = self.pushed.and_then(|last| part.space.beside(last, pos, self.pin));
+        let place = beside.map_or_else(|| part.space.open(pos, self.pin), Ok);
         let place = place.map_err(|taken| refuse(self.refused(taken, pos)))?;
         let meter = part.space.meter();
         // Before the message is admitted; from then on whoever counts it out gives this back.
@@ -285,6 +289,7 @@ impl<'a: 'p, 'p, 'c, S: Space + ?Sized> Filled<'a, 'p, 'c, S> {
         self.first = if alone { place.pos } else { self.first.min(place.pos) };
         self.last = if alone { place.pos } else { self.last.max(place.pos) };
         self.offset = offset;
+        self.pushed = Some(place);
     }
 
     /// Makes the messages ready. When the assignment has ended they are taken back and dropped

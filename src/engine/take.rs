@@ -50,9 +50,12 @@ enum Pass {
     Restart,
 }
 
-/// The state of one take.
+/// The state of one take. Small, and never pointed to from outside the pass: it stays in registers.
 struct Hunt<'a, 'p, S: Space + ?Sized> {
-    claimed: Claimed<'a, 'p, S>,
+    part: Part<'a, S>,
+    pin: &'p S::Pin,
+    /// What was claimed. Nothing in a take is user code that could panic.
+    chain: Chain<S::Value>,
     wanted: usize,
     now: Option<u64>,
     /// The cursor's word read before the scan; none in the final look.
@@ -62,9 +65,31 @@ struct Hunt<'a, 'p, S: Space + ?Sized> {
     /// Something in the gap may become ready.
     open: bool,
     /// The lowest slot seen being filled: the cursor must not pass it.
-    barrier: Option<Pos>,
+    barrier: Barrier,
     /// Where the scan has got to.
     at: Pos,
+}
+
+/// The lowest slot seen being filled.
+#[derive(Clone, Copy)]
+struct Barrier(Option<Pos>);
+
+impl Barrier {
+    /// The word, if this slot has a message ready; otherwise whether one may become ready there.
+    #[inline(always)]
+    fn ready<T>(&mut self, place: &Place<'_, T>) -> Result<State, bool> {
+        let state = place.slot.state();
+        if state.lap() == place.lap {
+            match state.phase() {
+                Phase::Ready => return Ok(state),
+                Phase::Filling if !weak(Control::CursorPassesFilling) => {
+                    self.0 = Some(self.0.map_or(place.pos, |lowest| lowest.min(place.pos)));
+                }
+                _ => {}
+            }
+        }
+        Err(!state.is_done(place.lap))
+    }
 }
 
 impl<'a, 'p, S: Space + ?Sized> Hunt<'a, 'p, S>
@@ -72,11 +97,17 @@ where
     'a: 'p,
     S::Value: 'p,
 {
+    #[inline(always)]
+    fn new(part: Part<'a, S>, wanted: usize, now: Option<u64>, pin: &'p S::Pin) -> Self {
+        let (chain, barrier) = (Chain::new(), Barrier(None));
+        Self { part, pin, chain, wanted, now, mark: None, gap: 0, open: false, barrier, at: 0 }
+    }
+
+    #[inline(always)]
     fn pass(&mut self, from: Pos, to: Pos) -> Pass {
-        let part = self.claimed.part;
-        let pin = self.claimed.pin;
+        let (part, pin) = (self.part, self.pin);
         (self.gap, self.at, self.open) = (from, from, false);
-        while self.at < to && self.claimed.chain.len() < self.wanted {
+        while self.at < to && self.chain.len() < self.wanted {
             let flow = part.space.scan(self.at, to, pin, |place| self.look(place));
             match flow {
                 ControlFlow::Continue(()) => self.at = to,
@@ -92,16 +123,25 @@ where
         // What the space has no slot for is a gap too.
         self.open |= place.pos != self.at;
         self.at = place.pos + 1;
-        let Some(ready) = self.ready(&place) else { return ControlFlow::Continue(()) };
+        let ready = match self.barrier.ready(&place) {
+            Ok(ready) => ready,
+            Err(open) => {
+                self.open |= open;
+                return ControlFlow::Continue(());
+            }
+        };
         let (place, ready) = if self.open && !weak(Control::NoSecondLook) {
-            self.look_again(place, ready)
+            let (part, pin, gap) = (self.part, self.pin, self.gap);
+            let (place, ready, barrier) = part.look_again(gap, place, ready, self.barrier, pin);
+            self.barrier = barrier;
+            (place, ready)
         } else {
             (place, ready)
         };
-        if let Some(mark) = self.mark.filter(|_| self.claimed.chain.len() == 0) {
+        if let Some(mark) = self.mark.filter(|_| self.chain.len() == 0) {
             // Read after the slot was seen ready: what became ready before it has lowered the
             // cursor by now.
-            let cursor = self.claimed.part.words().cursor.load(Ordering::Acquire);
+            let cursor = self.part.words().cursor.load(Ordering::Acquire);
             if cursor != mark.0 {
                 hit(Branch::TakeRestarted);
                 return ControlFlow::Break(Pass::Restart);
@@ -111,62 +151,15 @@ where
         self.at = place.pos + 1;
         if place.slot.claim(ready, self.now) {
             // SAFETY: just claimed, and the pin keeps it alive.
-            unsafe { self.claimed.chain.push(place.slot) };
+            unsafe { self.chain.push(place.slot) };
             (self.gap, self.open) = (self.at, false);
         } else {
             self.open = true;
         }
-        if back || self.claimed.chain.len() == self.wanted {
+        if back || self.chain.len() == self.wanted {
             ControlFlow::Break(Pass::Over)
         } else {
             ControlFlow::Continue(())
-        }
-    }
-
-    /// The word, if this slot has a message ready; otherwise notes what lies in the gap.
-    #[inline(always)]
-    fn ready(&mut self, place: &Place<'p, S::Value>) -> Option<State> {
-        let state = place.slot.state();
-        if state.lap() == place.lap {
-            match state.phase() {
-                Phase::Ready => return Some(state),
-                Phase::Filling if !weak(Control::CursorPassesFilling) => {
-                    self.barrier =
-                        Some(self.barrier.map_or(place.pos, |lowest| lowest.min(place.pos)));
-                }
-                _ => {}
-            }
-        }
-        self.open |= !state.is_done(place.lap);
-        None
-    }
-
-    /// Looks over the gap below a ready slot until the last look found nothing ready in it.
-    #[cold]
-    fn look_again(
-        &mut self,
-        place: Place<'p, S::Value>,
-        ready: State,
-    ) -> (Place<'p, S::Value>, State) {
-        let (mut place, mut ready) = (place, ready);
-        let part = self.claimed.part;
-        loop {
-            let lower = part.space.scan(self.gap, place.pos, self.claimed.pin, |below| match self
-                .ready(&below)
-            {
-                Some(state) => ControlFlow::Break((below, state)),
-                None => ControlFlow::Continue(()),
-            });
-            match lower {
-                ControlFlow::Continue(()) => return (place, ready),
-                ControlFlow::Break(lower) => {
-                    hit(Branch::SecondLook);
-                    (place, ready) = lower;
-                    if weak(Control::OneSecondLook) {
-                        return (place, ready);
-                    }
-                }
-            }
         }
     }
 }
@@ -219,7 +212,8 @@ impl<S: Space + ?Sized> Drop for Returning<'_, '_, S> {
 }
 
 impl<'a, S: Space + ?Sized> Part<'a, S> {
-    /// Claims the lowest ready messages, at most `wanted`, at least one.
+    /// Claims the lowest ready messages, at most `wanted`, at least one; given back if the caller
+    /// panics.
     pub(crate) fn take<'p>(
         self,
         wanted: usize,
@@ -229,26 +223,36 @@ impl<'a, S: Space + ?Sized> Part<'a, S> {
     where
         'a: 'p,
     {
+        let chain = self.claim(wanted, now, pin)?;
+        Ok(Claimed { part: self, pin, chain })
+    }
+
+    /// Claims the lowest ready messages, at most `wanted`, at least one.
+    #[inline(always)]
+    pub(crate) fn claim(
+        self,
+        wanted: usize,
+        now: Option<u64>,
+        pin: &S::Pin,
+    ) -> Result<Chain<S::Value>, TakeError> {
         let words = self.words();
         let stale = |Stale| TakeError::Stale;
-        let claimed = Claimed { part: self, pin, chain: Chain::new() };
         if wanted == 0 {
             self.current().map_err(stale)?;
             return Err(TakeError::Empty);
         }
-        let mut hunt =
-            Hunt { claimed, wanted, now, mark: None, gap: 0, open: false, barrier: None, at: 0 };
+        let mut hunt = Hunt::new(self, wanted, now, pin);
         loop {
             let (watermark, bound) = self.view_closed().map_err(stale)?;
             let mark = Mark(words.cursor.load(Ordering::Acquire));
             let from = mark.position(S::CURSOR_BITS, watermark, self.space.reach());
             let to = words.end(watermark).min(bound);
             hunt.mark = Some(mark);
-            hunt.barrier = None;
+            hunt.barrier = Barrier(None);
             if let Pass::Restart = hunt.pass(from, to) {
                 continue;
             }
-            let at = hunt.barrier.map_or(hunt.at, |barrier| barrier.min(hunt.at));
+            let at = hunt.barrier.0.map_or(hunt.at, |barrier| barrier.min(hunt.at));
             if at > from {
                 // Failing is harmless: the next take looks at more.
                 let _ = words.cursor.compare_exchange(
@@ -260,17 +264,43 @@ impl<'a, S: Space + ?Sized> Part<'a, S> {
             }
             break;
         }
-        let fewer = hunt.claimed.chain.len() < wanted && weak(Control::RescanWhenFewer);
-        if hunt.claimed.chain.len() == 0 || fewer {
-            self.look_once_more(&mut hunt).map_err(stale)?;
+        let fewer = hunt.chain.len() < wanted && weak(Control::RescanWhenFewer);
+        if hunt.chain.len() > 0 && !fewer {
+            return Ok(hunt.chain);
         }
-        if hunt.claimed.chain.len() > 0 {
-            return Ok(hunt.claimed);
-        }
-        if self.is_over(pin).map_err(stale)? {
-            Err(TakeError::Closed)
-        } else {
-            Err(TakeError::Empty)
+        self.look_once_more(hunt.chain, wanted, now, pin)
+    }
+
+    /// Looks over the gap below a ready slot until the last look found nothing ready in it.
+    #[cold]
+    #[inline(never)]
+    fn look_again<'p>(
+        self,
+        gap: Pos,
+        place: Place<'p, S::Value>,
+        ready: State,
+        mut barrier: Barrier,
+        pin: &'p S::Pin,
+    ) -> (Place<'p, S::Value>, State, Barrier)
+    where
+        'a: 'p,
+    {
+        let (mut place, mut ready) = (place, ready);
+        loop {
+            let lower = self.space.scan(gap, place.pos, pin, |below| match barrier.ready(&below) {
+                Ok(state) => ControlFlow::Break((below, state)),
+                Err(_) => ControlFlow::Continue(()),
+            });
+            match lower {
+                ControlFlow::Continue(()) => return (place, ready, barrier),
+                ControlFlow::Break(lower) => {
+                    hit(Branch::SecondLook);
+                    (place, ready) = lower;
+                    if weak(Control::OneSecondLook) {
+                        return (place, ready, barrier);
+                    }
+                }
+            }
         }
     }
 
@@ -279,40 +309,47 @@ impl<'a, S: Space + ?Sized> Part<'a, S> {
     /// nothing has become ready since: of this take and whoever makes something ready beside it,
     /// exactly one knows that there is something to do.
     #[cold]
-    fn look_once_more<'p>(self, hunt: &mut Hunt<'a, 'p, S>) -> Result<(), Stale>
-    where
-        'a: 'p,
-        S::Value: 'p,
-    {
-        if weak(Control::NoFinalRescan) {
-            return Ok(());
-        }
+    #[inline(never)]
+    fn look_once_more(
+        self,
+        claimed: Chain<S::Value>,
+        wanted: usize,
+        now: Option<u64>,
+        pin: &S::Pin,
+    ) -> Result<Chain<S::Value>, TakeError> {
         let words = self.words();
-        loop {
+        let stale = |Stale| TakeError::Stale;
+        let mut hunt = Hunt::new(self, wanted, now, pin);
+        hunt.chain = claimed;
+        while !weak(Control::NoFinalRescan) {
             let _ = self.signal(0, LOOKING);
-            let (watermark, bound) = self.view_closed()?;
+            let (watermark, bound) = self.view_closed().map_err(stale)?;
             let from = if S::LOOKS_FROM_WATERMARK {
                 watermark
             } else {
                 let mark = Mark(words.cursor.load(Ordering::Acquire));
                 mark.position(S::CURSOR_BITS, watermark, self.space.reach())
             };
-            hunt.mark = None;
             let _ = hunt.pass(from, words.end(watermark).min(bound));
-            if hunt.claimed.chain.len() > 0 {
+            if hunt.chain.len() > 0 {
                 hit(Branch::FinalRescan);
                 let _ = self.signal(0, Self::BUSY);
                 // The cursor is beyond what this look found: there may be more.
                 self.lower_cursor(hunt.at);
-                return Ok(());
+                return Ok(hunt.chain);
             }
             // Whoever made something ready meanwhile has claimed the mark of this look, and told
             // nobody: it is for this take to find it.
             if self.signal(LOOKING, IDLE).is_some() {
                 hit(Branch::WentIdle);
-                return Ok(());
+                break;
             }
             hit(Branch::LookedAgain);
+        }
+        if self.is_over(pin).map_err(stale)? {
+            Err(TakeError::Closed)
+        } else {
+            Err(TakeError::Empty)
         }
     }
 

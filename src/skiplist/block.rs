@@ -295,14 +295,17 @@ impl<T> Block<T> {
         // has no pointer no slide passes it, so what is sealed of it stands still.
         let sealed = if weak(Control::ChunkForgetsSeal) { 0 } else { Self::sealed(made) };
         let first = index as u64 * CHUNK;
-        let slot = |at: u64| {
-            let done = u64::from(first + at < sealed);
-            Slot::new(Lap::new(lap_in_chunk(first + at) + done))
-        };
-        let chunk = Box::into_raw(Box::new(Chunk {
-            block: self,
-            slots: [slot(0), slot(1), slot(2), slot(3)],
-        }));
+        let chunk = Box::into_raw(Box::<Chunk<T>>::new_uninit()).cast::<Chunk<T>>();
+        // Written where it is: as a value it would be copied, room for messages included.
+        // SAFETY: just allocated, and each field is written once.
+        unsafe {
+            (&raw mut (*chunk).block).write(self);
+            for at in 0..CHUNK {
+                let done = u64::from(first + at < sealed);
+                let slot = Slot::new(Lap::new(lap_in_chunk(first + at) + done));
+                (&raw mut (*chunk).slots).cast::<Slot<T>>().add(at as usize).write(slot);
+            }
+        }
         let place = &body.0[index];
         let null = ptr::null_mut();
         if weak(Control::ChunkByStore) {
@@ -353,25 +356,27 @@ impl<T> Block<T> {
     ) -> core::ops::ControlFlow<B> {
         let (mut pos, to) = (from.max(self.first()), to.min(self.first() + BLOCK));
         let bodiless = self.body.load(Ordering::Acquire).is_null();
+        // `visit` is called at one place, so that it is compiled into this.
         while pos < to {
-            if bodiless {
-                if pos <= self.made_for && self.made_for < to {
-                    visit(self.inline_place())?;
+            let place = if bodiless {
+                if self.made_for < pos || self.made_for >= to {
+                    break;
                 }
-                break;
-            }
-            match self.find(pos, pin) {
-                Ok(place) => {
-                    visit(place)?;
-                    pos += 1;
+                self.inline_place()
+            } else {
+                match self.find(pos, pin) {
+                    Ok(place) => place,
+                    Err(_) => {
+                        // On to the next chunk, or the inline slot if that comes first.
+                        let next = (pos / CHUNK + 1) * CHUNK;
+                        let inline = pos < self.made_for && self.made_for < next;
+                        pos = if inline { self.made_for } else { next };
+                        continue;
+                    }
                 }
-                Err(_) => {
-                    // On to the next chunk, or the inline slot if that comes first.
-                    let next = (pos / CHUNK + 1) * CHUNK;
-                    let inline = pos < self.made_for && self.made_for < next;
-                    pos = if inline { self.made_for } else { next };
-                }
-            }
+            };
+            pos = place.pos + 1;
+            visit(place)?;
         }
         core::ops::ControlFlow::Continue(())
     }
@@ -427,6 +432,7 @@ impl<T> Block<T> {
     ///
     /// # Safety
     /// `slot` is a slot of a block that is alive.
+    #[inline(always)]
     unsafe fn home(slot: &Slot<T>) -> (Option<NonNull<Chunk<T>>>, *const Block<T>) {
         let slot_ptr: *const Slot<T> = slot;
         match slot.state().lap().number() / 2 {
@@ -448,6 +454,7 @@ impl<T> Block<T> {
     ///
     /// # Safety
     /// `slot` is a slot of a block that is alive.
+    #[inline(always)]
     pub(crate) unsafe fn of(slot: &Slot<T>) -> *const Block<T> {
         // SAFETY: promised by the caller.
         unsafe { Self::home(slot) }.1
@@ -466,23 +473,48 @@ impl<T> Block<T> {
         }
     }
 
-    /// Gives the slot's chunk back if all its slots are done, sealing gaps below `seal`. Only for
-    /// blocks from `above` on: nearer ones are passed soon.
+    /// The place of `pos`, right after that of a slot, when the same chunk has both.
+    ///
+    /// # Safety
+    /// `slot` was found under a pin that lasts for `'p`.
+    #[inline(always)]
+    pub(crate) unsafe fn beside<'p>(slot: &Slot<T>, pos: Pos) -> Option<Place<'p, T>>
+    where
+        T: 'p,
+    {
+        if pos.is_multiple_of(CHUNK) {
+            return None;
+        }
+        // SAFETY: promised by the caller.
+        let (chunk, block) = unsafe { Self::home(slot) };
+        let chunk = chunk?;
+        // SAFETY: as above. If the chunk was given back meanwhile, its slots are done for ever.
+        unsafe { ((*block).made_for != pos).then(|| Self::place_in(chunk.as_ptr(), pos)) }
+    }
+
+    /// The key of the block that a slot is in.
+    ///
+    /// # Safety
+    /// `slot` is a slot of a block that is alive.
+    #[inline(always)]
+    pub(crate) unsafe fn key_of(slot: &Slot<T>) -> u64 {
+        // SAFETY: promised by the caller.
+        unsafe { &*Self::of(slot) }.key()
+    }
+
+    /// Gives the slot's chunk back if all its slots are done, sealing gaps below `seal`.
     ///
     /// Two finishers of one chunk may each miss the other here; then it stays until its block is
     /// passed.
     ///
     /// # Safety
     /// `slot` is a slot of a block that was alive when `pin` was made.
-    pub(crate) unsafe fn give_back(slot: &Slot<T>, above: u64, seal: Pos, pin: &Pin) {
+    pub(crate) unsafe fn give_back(slot: &Slot<T>, seal: Pos, pin: &Pin) {
         // SAFETY: promised by the caller.
         let (chunk, block) = unsafe { Self::home(slot) };
         let Some(chunk) = chunk else { return };
         // SAFETY: as above.
         let block = unsafe { &*block };
-        if block.key() < above {
-            return;
-        }
         check(chunk.as_ptr());
         // SAFETY: as above.
         let slots = unsafe { &(*chunk.as_ptr()).slots };

@@ -315,6 +315,12 @@ impl<T> Space for Blocks<T> {
         self.list.open(pos, from, height, pin)?.open(pos, pin)
     }
 
+    #[inline(always)]
+    fn beside<'p>(&'p self, last: Place<'p, T>, pos: Pos, _: &'p Pin) -> Option<Place<'p, T>> {
+        // SAFETY: found under the pin.
+        (last.pos + 1 == pos).then(|| unsafe { Block::beside(last.slot, pos) }).flatten()
+    }
+
     fn make_room(
         &self,
         pos: Pos,
@@ -422,11 +428,16 @@ impl<T> Space for Blocks<T> {
         }
     }
 
+    #[inline(always)]
     fn vacated(&self, slot: &Slot<T>, pin: &Pin) {
         let watermark = self.words.watermark.load();
-        let seal = self.words.seal(watermark, self.words.end(watermark));
         // SAFETY: the message was in the slot, or lent from it, when the call was pinned.
-        unsafe { Block::give_back(slot, key(watermark) + FAR, seal, pin) };
+        if unsafe { Block::key_of(slot) } < key(watermark) + FAR {
+            return; // passed soon
+        }
+        let seal = self.words.seal(watermark, self.words.end(watermark));
+        // SAFETY: as above.
+        unsafe { Block::give_back(slot, seal, pin) };
     }
 
     unsafe fn released(&self, slot: &Slot<T>, pin: &Pin) {
