@@ -10,6 +10,7 @@
 //!
 //! Arguments that it does not know are ignored: `cargo bench -- ...` gives them to every bench.
 
+mod batches;
 mod memory;
 #[path = "../peers/mod.rs"]
 mod peers;
@@ -117,6 +118,13 @@ impl Run {
             let work = Workers { workers: 1, pulls: self.pulls(1600), reader: true };
             let rounds = self.rounds(15);
             self.add("W5", race(rounds, works::crowd::<4096>(&work)));
+        }
+        for threads in [1, 2] {
+            let key = format!("W6x{threads}");
+            if self.wanted(&key) {
+                let (count, rounds) = (self.pulls(100_000), self.rounds(15));
+                self.add(&key, race(rounds, batches::recorders(threads, count)));
+            }
         }
         self.random::<16384>("W7rnd1k", 1_000, 3200, 7);
         self.random::<{ 1 << 18 }>("W7rnd10k", 10_000, 1600, 7);

@@ -38,6 +38,8 @@ const GOALS: &[Goal] = &[
     goal("W4old", "remove 32, the oldest", Some((1.8, 3.5)), Some((1.3, 1.6))),
     goal("W4rnd", "remove 32, a random batch", Some((1.8, 3.0)), Some((1.3, 1.6))),
     goal("W5", "puller, worker, reader", Some((4.0, 8.0)), Some((3.0, 5.0))),
+    goal("W6x1", "begin and end a batch of 2; 1 thread", Some((2.0, 4.0)), None),
+    goal("W6x2", "begin and end a batch of 2; 2 threads", Some((3.0, 6.0)), None),
     goal("W7rnd1k", "W1, 1,000 in flight", Some((3.0, 3.0)), Some((1.5, 2.0))),
     goal("W7rnd10k", "W1, 10,000 in flight", Some((3.0, 3.0)), Some((1.5, 2.0))),
     goal("W7rnd100k", "W1, 100,000 in flight", Some((3.0, 3.0)), Some((1.1, 1.4))),
