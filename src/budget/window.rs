@@ -173,6 +173,16 @@ impl<W: Window, B: Deref<Target = Budget>> Space for Budgeted<W, B> {
     }
 
     #[inline(always)]
+    fn beside<'p>(
+        &'p self,
+        last: Place<'p, W::Value>,
+        pos: Pos,
+        pin: &'p Self::Pin,
+    ) -> Option<Place<'p, W::Value>> {
+        self.window.space().beside(last, pos, pin)
+    }
+
+    #[inline(always)]
     fn open<'p>(&'p self, pos: Pos, pin: &'p Self::Pin) -> Result<Place<'p, Self::Value>, Taken> {
         self.window.space().open(pos, pin)
     }
