@@ -1,11 +1,12 @@
-//! Memory of the skip window follows what is unfinished, not the span. Counted by the allocator,
-//! so in a test binary of its own, with one test.
+//! Memory of the skip window follows what is unfinished, not the span, and a sparse log costs what a
+//! dense one does when it is numbered by arrival. Counted by the allocator, so in a test binary of
+//! its own, with one test.
 #![cfg(not(miri))]
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-use inflight::{SkipWindow, Window};
+use inflight::{RingWindow, SkipWindow, Window};
 
 struct Counting;
 
@@ -48,6 +49,7 @@ fn allocated() -> usize {
 fn memory_follows_what_is_unfinished() {
     finished_behind_a_stuck_head();
     sparse_offsets();
+    numbered();
     nothing_is_left();
 }
 
@@ -86,6 +88,26 @@ fn sparse_offsets() {
         assert!(each <= 250.0, "stride {stride}: {each} bytes per message over the payload");
         assert_eq!(part.take(1).unwrap().commit().unwrap().next.get(), stride);
     }
+}
+
+/// Numbered by arrival: a slot is 40 bytes beside the message, and the skip window's blocks are a
+/// few more.
+fn numbered() {
+    const MESSAGES: u64 = 1 << 14;
+    fn each<W: Window<Value = Payload>>(window: &W, before: usize) -> f64 {
+        let part = window.assign(0);
+        part.put_batch(&mut (0..MESSAGES).map(|n| (n * 1_000, n))).unwrap();
+        (allocated() - before) as f64 / MESSAGES as f64 - size_of::<Payload>() as f64
+    }
+    let before = allocated();
+    let ring = each(&*RingWindow::<Payload, { MESSAGES as usize }>::boxed_numbered(), before);
+    let before = allocated();
+    let skip = each(&SkipWindow::<Payload>::numbered(), before);
+    println!(
+        "numbered: {ring:.1} bytes per message over the payload in the ring, {skip:.1} in the skip window"
+    );
+    assert!(ring <= 40.2, "{ring} bytes per message over the payload");
+    assert!(skip <= 47.0, "{skip} bytes per message over the payload");
 }
 
 fn nothing_is_left() {

@@ -129,14 +129,14 @@ fn per_message(begun: Instant, messages: usize) -> f64 {
 
 /// The processor time of this thread: what a work of one thread costs, also on a machine whose
 /// processors are shared with others.
-struct Stopwatch(u64);
+pub struct Stopwatch(u64);
 
 impl Stopwatch {
-    fn start() -> Self {
+    pub fn start() -> Self {
         Self(Self::now())
     }
 
-    fn per_message(&self, messages: usize) -> f64 {
+    pub fn per_message(&self, messages: usize) -> f64 {
         (Self::now() - self.0) as f64 / messages as f64
     }
 
