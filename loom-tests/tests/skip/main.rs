@@ -1,7 +1,7 @@
 //! Model checks of the skip window. How to run and read them: `docs/verification.md`.
 //!
 //! Under loom a block has 64 positions, a chunk four, the list one upper level and a table of two
-//! entries, and chunks are given back from the next block on.
+//! entries, which grows with the third block, and chunks are given back from the next block on.
 
 mod assign;
 mod chunk;
