@@ -53,12 +53,10 @@ where
         let current = assigned.current();
         let prepared = match &self.service {
             Service::Concurrent(_) | Service::Orderly { .. } => {
-                let (lease, full) = self.take(&current.part)?;
+                let (lease, full) = self.take(&current.part, true)?;
                 if full {
                     self.queue.add(assigned);
                 }
-                // From now on it can expire.
-                lease.touch(tick(self.time().now()));
                 plain(assigned, &current, lease)
             }
             Service::Keyed { key, .. } => self.prepare_lanes(assigned, &current, key)?,
@@ -105,11 +103,15 @@ where
         self.queue.add(assigned);
     }
 
-    /// A batch of what is ready, and whether there may be more.
-    fn take(&self, part: &Assignment<Arc<W>>) -> Option<(Taken<W>, bool)> {
+    /// A batch of what is ready, and whether there may be more. `timed`: it can expire from now on.
+    fn take(&self, part: &Assignment<Arc<W>>, timed: bool) -> Option<(Taken<W>, bool)> {
         let wanted = self.settings.batch;
+        let lease = match timed {
+            true => part.at(tick(self.time().now())).take_shared(wanted),
+            false => part.take_shared(wanted),
+        };
         // Empty; or it has ended, and whoever began it anew adds it when it has something.
-        let lease = part.take_shared(wanted).ok()?;
+        let lease = lease.ok()?;
         let full = lease.len() == wanted;
         Some((lease, full))
     }
@@ -124,7 +126,7 @@ where
     ) -> Option<Prepared<W>> {
         // Locked over the take: what is taken first is queued first.
         let mut order = current.order();
-        let (mut lease, full) = self.take(&current.part)?;
+        let (mut lease, full) = self.take(&current.part, false)?;
         let keys: Vec<_> = lease.messages().iter().map(|held| key(held.value())).collect();
         let mut free = Vec::new();
         let mut left = keys.as_slice();
@@ -168,7 +170,7 @@ where
         let mut parts: Vec<Taken<W>> = Vec::new();
         let mut more = true;
         while more && parts.len() < free {
-            let Some((lease, full)) = self.take(&current.part) else { break };
+            let Some((lease, full)) = self.take(&current.part, false) else { break };
             parts.push(lease);
             more = full;
         }
@@ -253,8 +255,10 @@ where
     pub(crate) fn begin_deal(&self, prepared: &Prepared<W>) {
         let now = self.time().now();
         prepared.assigned.times.consumed.set(now);
-        // Since it was taken it may have been put off, or have waited for others.
-        prepared.lease.touch(tick(now));
+        if prepared.kind != Kind::Plain || self.settings.not_before.is_some() {
+            // Since it was taken it has waited for others, or for its time.
+            prepared.lease.touch(tick(now));
+        }
     }
 
     /// Lets the handler deal with messages, and does what it says.
