@@ -583,8 +583,12 @@ where
         if let Some(threads) = &mut consumer.threads {
             let shared = Arc::clone(&running);
             threads.clock = Some(spawn("inflight-clock".into(), move || clock::run(&shared))?);
-            let shared = Arc::clone(&running);
-            threads.keeper = Some(spawn("inflight-keeper".into(), move || keeper::run(&shared))?);
+            let names = ["inflight-keeper", "inflight-locks"];
+            for (name, duties) in names.into_iter().zip(keeper::THREADS) {
+                let shared = Arc::clone(&running);
+                // Not waited for at the end: it may hang in somebody's lock or send-back.
+                drop(spawn(name.into(), move || keeper::run(&shared, duties))?);
+            }
             for number in 0..workers {
                 let shared = Arc::clone(&running);
                 let name = format!("inflight-worker-{number}");

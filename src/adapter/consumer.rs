@@ -78,7 +78,6 @@ pub struct Consumer {
 pub(crate) struct Threads {
     pub(crate) workers: Vec<JoinHandle<()>>,
     pub(crate) clock: Option<JoinHandle<()>>,
-    pub(crate) keeper: Option<JoinHandle<()>>,
 }
 
 impl Consumer {
@@ -199,8 +198,6 @@ impl Consumer {
             let done = done.chain(threads.workers.into_iter().filter(|_| calm));
             let pullers = self.machine.puller_threads();
             let done = done.chain(pullers.into_iter().filter(|_| pulled));
-            // The keeper may hang in somebody's lock or send-back: it is not waited for.
-            drop(threads.keeper);
             for thread in done {
                 let ended = thread.join();
                 debug_assert!(ended.is_ok(), "a thread of the consumer panicked");

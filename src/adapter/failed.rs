@@ -97,8 +97,8 @@ impl DelayLevel {
 
 /// Where messages go that this consumer cannot deal with. RocketMQ: `sendMessageBack`.
 ///
-/// Called by workers, and by the thread that looks for expired messages and renews locks, so it
-/// should not hang; for several messages at the same time. When it answers `Ok`, the message is finished here; when it fails or panics, the
+/// Called by workers, and by the thread that looks for expired messages; for several messages at
+/// the same time. When it answers `Ok`, the message is finished here; when it fails or panics, the
 /// message stays, and is tried again.
 ///
 /// ```

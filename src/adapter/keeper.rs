@@ -1,5 +1,6 @@
 //! What has to be looked after from time to time: messages that are held too long, locks that run
-//! out, pulls that hang. A thread of its own, since all of it asks others that may be slow.
+//! out, pulls that hang. Threads of its own, since it asks others that may be slow: one for the
+//! locks, so that they are renewed whatever the other waits for.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
@@ -30,7 +31,8 @@ pub(crate) enum Duty {
     Rebuild,
 }
 
-const DUTIES: [Duty; 3] = [Duty::Expire, Duty::Lock, Duty::Rebuild];
+/// All duties, in two threads.
+pub(crate) const THREADS: [&[Duty]; 2] = [&[Duty::Expire, Duty::Rebuild], &[Duty::Lock]];
 
 #[derive(Debug)]
 struct Dates {
@@ -65,16 +67,21 @@ impl Keeper {
         if let Some(next) = &mut self.dates().next[duty as usize] {
             *next = now.min(*next);
         }
-        self.changed.notify_one();
+        self.changed.notify_all();
     }
 
     pub(crate) fn stop(&self) {
         self.dates().stopped = true;
-        self.changed.notify_one();
+        self.changed.notify_all();
     }
 
-    fn due(&self, dates: &mut Dates, now: Duration) -> Result<Duty, Option<Duration>> {
-        for duty in DUTIES {
+    fn due(
+        &self,
+        dates: &mut Dates,
+        duties: &[Duty],
+        now: Duration,
+    ) -> Result<Duty, Option<Duration>> {
+        for &duty in duties {
             let at = duty as usize;
             if let (Some(next), Some(every)) = (&mut dates.next[at], self.every[at])
                 && *next <= now
@@ -83,12 +90,12 @@ impl Keeper {
                 return Ok(duty);
             }
         }
-        Err(dates.next.iter().flatten().copied().min())
+        Err(duties.iter().filter_map(|duty| dates.next[*duty as usize]).min())
     }
 
-    /// What is due, without waiting; or the time when something will be.
-    pub(crate) fn poll(&self, now: Duration) -> Result<Duty, Option<Duration>> {
-        self.due(&mut self.dates(), now)
+    /// A duty that is due, without waiting.
+    pub(crate) fn poll(&self, now: Duration) -> Option<Duty> {
+        THREADS.iter().find_map(|duties| self.due(&mut self.dates(), duties, now).ok())
     }
 
     /// When something is due.
@@ -96,10 +103,10 @@ impl Keeper {
         self.dates().next.iter().flatten().copied().min()
     }
 
-    fn wait(&self, time: &Time) -> Option<Duty> {
+    fn wait(&self, duties: &[Duty], time: &Time) -> Option<Duty> {
         let mut dates = self.dates();
         while !dates.stopped {
-            match self.due(&mut dates, time.now()) {
+            match self.due(&mut dates, duties, time.now()) {
                 Ok(duty) => return Some(duty),
                 Err(until) => {
                     let left = until.and_then(|until| time.left(until)).unwrap_or(match until {
@@ -255,13 +262,13 @@ where
     }
 }
 
-/// The keeper's thread, until it is stopped.
-pub(crate) fn run<S, W>(running: &Arc<Running<S, W>>)
+/// A thread of the keeper's, until it is stopped.
+pub(crate) fn run<S, W>(running: &Arc<Running<S, W>>, duties: &[Duty])
 where
     S: Source,
     W: Window<Value = S::Message> + Send + Sync + 'static,
 {
-    while let Some(duty) = running.keeper.wait(running.time()) {
+    while let Some(duty) = running.keeper.wait(duties, running.time()) {
         for assigned in running.keep(duty) {
             // A partition without a thread is pulled by nobody; its hanging pull says so.
             let _ = super::running::spawn_puller(running, assigned);

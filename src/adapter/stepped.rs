@@ -197,14 +197,10 @@ where
             self.running.ring(alarm);
             return true;
         }
-        match self.running.keeper.poll(self.now()) {
-            Ok(duty) => {
-                let new = self.running.keep(duty);
-                self.take_on(new);
-                true
-            }
-            Err(_) => false,
-        }
+        let Some(duty) = self.running.keeper.poll(self.now()) else { return false };
+        let new = self.running.keep(duty);
+        self.take_on(new);
+        true
     }
 
     /// Lets a partition's puller go on; the pull that it begins, if it need not wait.

@@ -463,6 +463,45 @@ fn a_lock_must_be_renewed_before_it_runs_out() {
     assert!(fine.start().is_ok());
 }
 
+/// Locks are renewed, whatever the look after expired messages hangs in.
+#[test]
+fn locks_are_renewed_while_a_send_back_hangs() {
+    struct Hangs(Arc<Door>);
+    impl inflight::consumer::SendBack<u64> for Hangs {
+        fn send_back(
+            &self,
+            _: &inflight::consumer::Failed<'_, u64>,
+            _: inflight::consumer::DelayLevel,
+        ) -> Result<(), SourceError> {
+            self.0.pass();
+            Ok(())
+        }
+        fn dead_letter(&self, _: &inflight::consumer::Failed<'_, u64>) -> Result<(), SourceError> {
+            Ok(())
+        }
+    }
+    let (broker, handler) = (Arc::new(Door::default()), Arc::new(Door::default()));
+    let stand = Arc::clone(&handler);
+    let locks = Arc::new(Locks::default());
+    let consumer = locked(&locks, &Arc::default(), &[1])
+        .lock_every(MS / 10)
+        .expire_after(Duration::ZERO)
+        .expire_every(MS / 10)
+        .send_back(Hangs(Arc::clone(&broker)))
+        .concurrent(move |_: &Batch<u64>| -> Outcome {
+            stand.pass();
+            Outcome::Done
+        })
+        .start()
+        .unwrap();
+    wait_until("sending back hangs", || broker.waiting.load(Ordering::SeqCst) == 1);
+    let calls = locks.calls.load(Ordering::SeqCst);
+    wait_until("locks are renewed", || locks.calls.load(Ordering::SeqCst) > calls + 10);
+    broker.open();
+    wait_until("it is sent back", || consumer.progress().partitions[0].watermark == 1);
+    handler.open();
+}
+
 /// Case 39: unassigned while completions are on their way: after that has returned, nothing of the
 /// assignment is published.
 #[test]

@@ -361,6 +361,8 @@ impl World {
             .limits(plan.limits)
             .pull_batch(plan.pull_batch)
             .max_attempts(4)
+            .expire_after(Duration::from_secs(100))
+            .expire_every(Duration::from_secs(7))
             .filter(|letter| letter.wanted)
             .not_before(|letter| {
                 let after = Duration::from_secs(letter.not_before?);
