@@ -685,7 +685,8 @@ struct Draft<'a> {
     /// The watermark: everything below is finished.
     start: u64,
     at: u64,
-    open: u64,
+    /// What was visited from here on is open.
+    from: u64,
 }
 
 impl<'a> Draft<'a> {
@@ -695,26 +696,30 @@ impl<'a> Draft<'a> {
     }
 
     fn visit(&mut self, is_done: bool, run: u64) {
-        self.at += run;
+        let before = self.at;
+        // Positions go on where offsets end, with nothing done there.
+        self.at = before.saturating_add(run);
         if self.writer.is_none() && is_done {
             // Finished since the watermark was read: that much higher is the snapshot's.
-            self.start = self.at;
+            (self.start, self.from) = (self.at, self.at);
             return;
         }
-        let open = self.open;
-        self.open = if is_done { 0 } else { open + run };
+        let (open, done) = (before - self.from, self.at - before);
         if let Ok(writer) = self.writer()
             && is_done
         {
             writer.push(false, open);
-            writer.push(true, run);
+            writer.push(true, done);
+        }
+        if is_done {
+            self.from = self.at;
         }
     }
 
     /// What was visited, and that up to `end` nothing more is finished.
     fn finish(mut self, end: u64) -> Result<Taken, SnapshotError> {
         self.writer().as_ref().map_err(|error| *error)?;
-        let from = self.at - self.open;
+        let from = self.from;
         let start = self.start;
         let mut writer = self.writer.unwrap_or(Err(SnapshotError::TooSmall))?;
         writer.push(false, end.saturating_sub(from));
@@ -773,7 +778,7 @@ impl<R: WindowRef> Assignment<R> {
         } else {
             (part.dense_offset(from), part.dense_offset(part.space.words().end(from)))
         };
-        let mut draft = Draft { buffer: Some(buffer), writer: None, start, at: start, open: 0 };
+        let mut draft = Draft { buffer: Some(buffer), writer: None, start, at: start, from: start };
         let mut is_known = true;
         if part.numbered() {
             is_known = walk_numbered(part, from, start, tail, &pin, |is_done, run| {

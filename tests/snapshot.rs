@@ -171,6 +171,19 @@ scenarios! {
         assert_eq!(part.remove(10).unwrap().get(), 11);
     }
 
+    fn a_window_may_reach_beyond_the_last_offset<K>(variant) {
+        let window = K::window::<u64, N>(variant, false);
+        let start = u64::MAX - 5;
+        let part = window.assign(start);
+        part.put_batch(&mut (start..u64::MAX).map(|n| (n, n))).unwrap();
+        part.remove_batch([start + 1, u64::MAX - 1]).unwrap();
+        let (taken, bytes) = take(&part, 64);
+        assert!(taken.is_whole);
+        let finished: Vec<_> = Snapshot::parse(&bytes).unwrap().finished().collect();
+        assert_eq!(finished, [start + 1..start + 2, u64::MAX - 1..u64::MAX]);
+        assert_eq!(taken.exact_up_to, u64::MAX);
+    }
+
     fn a_start_elsewhere_is_no_error<K>(variant) {
         let window = K::window::<u64, N>(variant, false);
         let part = window.assign(10);
