@@ -48,6 +48,11 @@ pub enum Step {
         part: PartId,
         offset: u64,
     },
+    /// `skip`, which answers as `remove` does.
+    Skip {
+        part: PartId,
+        offset: u64,
+    },
     RemoveBatch {
         part: PartId,
         offsets: Vec<u64>,
@@ -59,8 +64,29 @@ pub enum Step {
         now: u64,
         token: Token,
     },
+    /// `At::touch`.
+    TouchOne {
+        part: PartId,
+        offset: u64,
+        now: u64,
+    },
+    Watermark {
+        part: PartId,
+    },
+    EndOffset {
+        part: PartId,
+    },
     MinOffset {
         part: PartId,
+    },
+    AdvanceFloor {
+        part: PartId,
+        low: u64,
+    },
+    /// Of a snapshot's bytes, which are in order.
+    Restore {
+        part: PartId,
+        bytes: Vec<u8>,
     },
     AdvanceTo {
         part: PartId,
@@ -126,8 +152,13 @@ pub enum Answer {
     /// Next, and what happened to each.
     RemovedBatch(Result<u64, Stale>, Vec<Result<(), RemoveError>>),
     Revoked(Result<Vec<(u64, u64, u32)>, RevokeError>),
+    Touched(Result<(), RevokeError>),
     Values(Vec<(u64, u64)>),
     Advanced(Result<u64, AdvanceError>),
+    /// Next, the ids of what was dropped, ascending, and how many leases have still.
+    Floor(Result<(u64, Vec<u64>, usize), AdvanceError>),
+    /// Next, and the first offset beyond the window's reach.
+    Restored(Result<(u64, Option<u64>), AdvanceError>),
     Head(Result<Option<Look>, Stale>),
     Closed(Result<bool, Stale>),
     /// Offset, since, deliveries, revocable.

@@ -6,6 +6,7 @@ pub mod kinds;
 pub mod message;
 pub mod model;
 pub mod real;
+pub mod script;
 
 pub use kinds::{Kind, RingKind, SkipKind, VARIANTS};
 pub use message::{Ledger, Message};

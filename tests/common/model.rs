@@ -6,10 +6,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use inflight::{AdvanceError, PutErrorKind, RemoveError, RevokeError, Stage, Stale, TakeError};
+use inflight::{
+    AdvanceError, PutErrorKind, RemoveError, RevokeError, Snapshot, Stage, Stale, TakeError,
+};
 
 use super::driver::{Answer, Driver, End, Fault, Look, PartId, Step, Token, View};
-use super::kinds::MOST_REVOKES;
+use super::kinds::{MOST_REVOKES, NARROW};
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum State {
@@ -82,6 +84,8 @@ pub struct Model {
     free: bool,
     fault: Fault,
     struck: bool,
+    /// During a batch: the end without what is filled and not yet published.
+    published: Option<u64>,
 }
 
 impl Model {
@@ -109,6 +113,7 @@ impl Model {
             free: false,
             fault: Fault::None,
             struck: false,
+            published: None,
         };
         model.assign(start);
         model
@@ -218,7 +223,10 @@ impl Model {
         let seal = self.seal();
         let mut at = self.watermark;
         loop {
-            if self.done.contains(&at) {
+            if at >= self.end {
+                // What a snapshot says about offsets that were not put again stays above the end.
+                return at;
+            } else if self.done.contains(&at) {
                 at += 1;
             } else if self.pending.contains_key(&at) || at >= seal || self.blocked(at) {
                 return at;
@@ -237,7 +245,7 @@ impl Model {
         }
     }
 
-    fn slide(&mut self) -> u64 {
+    pub fn slide(&mut self) -> u64 {
         self.watermark = self.slid();
         self.done = self.done.split_off(&self.watermark);
         self.watermark
@@ -316,6 +324,8 @@ impl Model {
         if let Some(capacity) = self.capacity
             && offset - self.watermark >= capacity
         {
+            // What a batch has filled is published first.
+            self.published = self.published.map(|_| self.end);
             let watermark = self.slide();
             if offset - watermark >= capacity {
                 if self.callers_seal || watermark != self.end {
@@ -338,6 +348,14 @@ impl Model {
             return Err(PutErrorKind::Full);
         }
         if self.done.contains(&offset) {
+            let end = self.published.unwrap_or(self.end);
+            if offset >= end {
+                // As if admitted and finished: a snapshot said so.
+                let filled = std::mem::replace(&mut self.end, offset + 1);
+                self.slide();
+                self.end = self.end.max(filled);
+                self.published = self.published.map(|_| offset + 1);
+            }
             return Err(PutErrorKind::Passed);
         }
         self.free |= self.uncertain(offset) && !self.known_open.contains(&offset);
@@ -362,6 +380,7 @@ impl Model {
                 break;
             }
             self.create(id);
+            self.published = self.published.or(Some(self.end));
             match self.put(part, offset, bytes, id) {
                 Ok(()) => admitted += 1,
                 Err(PutErrorKind::Duplicate) => {
@@ -382,6 +401,7 @@ impl Model {
                 break;
             }
         }
+        self.published = None;
         let dispatch = admitted > 0 && std::mem::take(&mut self.idle);
         let batch = (admitted, duplicates, passed, dispatch);
         Answer::Batch(match refused {
@@ -471,7 +491,8 @@ impl Model {
         let mut lease = self.leases.remove(&token).unwrap();
         let current = lease.generation == self.generation;
         let mut values = Vec::new();
-        let (mut applied, mut gone) = (0, 0);
+        // Released: fell to an assign or a floor.
+        let (mut applied, mut gone, mut released) = (0, 0, 0);
         let items = std::mem::take(&mut lease.items);
         let find = |offset: &u64| items.iter().find(|item| item.offset == *offset).cloned();
         // Which messages are to be finished, in which order; none: not in the lease.
@@ -527,12 +548,13 @@ impl Model {
                     }
                 }
             } else {
-                if current {
+                if self.has(&lease, &item) {
                     self.finish(item.offset);
+                    applied += 1;
                 } else {
                     self.release(lease.generation, &item);
+                    released += 1;
                 }
-                applied += 1;
                 if moves_out {
                     self.give(item.id);
                     values.push((item.offset, item.id));
@@ -544,10 +566,14 @@ impl Model {
         // Where nothing is finished a window is free to slide, but need not.
         let slides = match how {
             End::Rollback | End::Detach | End::Drop | End::Forget => false,
-            End::Values { .. } => applied > 0,
-            End::Commit | End::Only { .. } | End::Where { .. } => applied > 0 || !self.struck,
+            End::Values { .. } => applied + released > 0,
+            End::Commit | End::Only { .. } | End::Where { .. } => {
+                applied + released > 0 || !self.struck
+            }
         };
-        let next = if slides { self.slide() } else { self.watermark };
+        let mut next = if slides { self.slide() } else { self.watermark };
+        gone += released;
+        released = 0;
         // What was not finished.
         let rest: Vec<Item> =
             items.iter().filter(|item| had.contains(&item.offset)).cloned().collect();
@@ -556,7 +582,10 @@ impl Model {
             match how {
                 End::Forget => {}
                 End::Detach => {
-                    if !lease.shared && current {
+                    if !lease.shared && self.has(&lease, &item) && self.struck {
+                        // The lease is dropped before it came to this one.
+                        self.give_back(&[item]);
+                    } else if !lease.shared && self.has(&lease, &item) {
                         let hold = self.hold();
                         self.pending.get_mut(&item.offset).unwrap().state = State::Held(hold);
                     } else if !lease.shared {
@@ -572,10 +601,16 @@ impl Model {
                         gone += usize::from(matches!(how, End::Rollback));
                     } else {
                         self.release(lease.generation, &item);
+                        released += 1;
                         self.drop_one(item.id);
                     }
                 }
             }
+        }
+        // Who releases what fell slides.
+        gone += released;
+        if released > 0 && current && matches!(how, End::Rollback) {
+            next = self.slide();
         }
         if lease.shared && !matches!(how, End::Forget) {
             cloned.into_values().for_each(|id| self.drop_one(id));
@@ -600,11 +635,15 @@ impl Model {
                 self.finish(offset);
                 result = Ok(self.slide());
                 self.drop_one(item.id);
-            } else if !lease.shared {
-                self.release(lease.generation, &item);
-                self.drop_one(item.id);
-            } else if current {
-                result = Err(RemoveError::Passed);
+            } else {
+                if !lease.shared {
+                    self.release(lease.generation, &item);
+                    self.drop_one(item.id);
+                }
+                if current {
+                    self.slide();
+                    result = Err(RemoveError::Passed);
+                }
             }
             if lease.shared {
                 self.drop_one(item.id);
@@ -672,6 +711,109 @@ impl Model {
         Ok(self.watermark)
     }
 
+    fn touch(&mut self, part: PartId, offset: u64, now: u64) -> Result<(), RevokeError> {
+        self.current(part).map_err(|Stale| RevokeError::Stale)?;
+        let Some(entry) = self.pending.get_mut(&offset) else {
+            let passed = offset < self.watermark || self.done.contains(&offset);
+            return Err(if passed { RevokeError::Passed } else { RevokeError::Unknown });
+        };
+        match entry.state {
+            State::Waiting => Err(RevokeError::Waiting),
+            State::Lent => Err(RevokeError::Held),
+            State::Held(_) => {
+                entry.since = Some(now);
+                Ok(())
+            }
+        }
+    }
+
+    fn advance_floor(
+        &mut self,
+        part: PartId,
+        low: u64,
+    ) -> Result<(u64, Vec<u64>, usize), AdvanceError> {
+        self.current(part).map_err(|Stale| AdvanceError::Stale)?;
+        if low.saturating_sub(self.watermark) >= self.far {
+            return Err(AdvanceError::OutOfRange);
+        }
+        self.end = self.end.max(low);
+        self.said = self.said.max(low);
+        self.note_far_seal();
+        let above = self.pending.split_off(&low);
+        let (mut dropped, mut lent) = (Vec::new(), 0);
+        for (offset, entry) in std::mem::replace(&mut self.pending, above) {
+            if entry.state == State::Lent {
+                lent += 1;
+                let doomed =
+                    Doomed { residue: self.residue(offset), id: entry.id, bytes: entry.bytes };
+                self.doomed.insert((self.generation, offset), doomed);
+            } else {
+                dropped.push(entry.id);
+                self.drop_one(entry.id);
+            }
+        }
+        self.watermark = self.watermark.max(low);
+        self.done = self.done.split_off(&self.watermark);
+        if !self.struck {
+            self.slide();
+        }
+        dropped.sort_unstable();
+        Ok((self.watermark, dropped, lent))
+    }
+
+    /// How far from the end an offset may lie that a snapshot says is finished.
+    fn reach(&self) -> u64 {
+        match self.capacity {
+            Some(capacity) => self.watermark.saturating_add(capacity),
+            None => self.end.saturating_add(if NARROW { 1 << 10 } else { 1 << 20 }),
+        }
+    }
+
+    fn restore(&mut self, part: PartId, bytes: &[u8]) -> Result<(u64, Option<u64>), AdvanceError> {
+        self.current(part).map_err(|Stale| AdvanceError::Stale)?;
+        let snapshot = Snapshot::parse(bytes).expect("bytes of a snapshot");
+        if self.watermark < snapshot.watermark().get() {
+            self.advance_to(part, snapshot.watermark().get())?;
+        }
+        let (low, reach) = (self.watermark, self.reach());
+        for range in snapshot.finished() {
+            for offset in range.start.max(low)..range.end {
+                if offset >= reach {
+                    return Ok((self.slide(), Some(offset)));
+                }
+                if self.is_gap(offset) && !self.blocked(offset) {
+                    self.done.insert(offset);
+                }
+            }
+        }
+        Ok((self.slide(), None))
+    }
+
+    /// Does a snapshot say the truth? It may know less than all, and of gaps below the seal that
+    /// they are sealed.
+    pub fn check_snapshot(&self, bytes: &[u8], is_whole: bool) {
+        let snapshot = Snapshot::parse(bytes).expect("what a window wrote");
+        // Also over what an older snapshot said of offsets that were not put again.
+        let mut passed = self.watermark;
+        while self.done.contains(&passed) {
+            passed += 1;
+        }
+        assert_eq!(snapshot.watermark().get(), passed);
+        for range in snapshot.finished() {
+            let unfinished = self.pending.range(range.clone()).next();
+            assert!(unfinished.is_none(), "{unfinished:?} in {range:?}");
+            assert!(range.start >= self.watermark && range.end <= self.reach());
+            let sealable = |offset: &u64| self.done.contains(offset) || *offset < self.seal();
+            assert!(range.clone().take(1000).all(|offset| sealable(&offset)), "{range:?}");
+        }
+        let known = self.done.range(..snapshot.exact_up_to());
+        assert!(known.clone().all(|offset| snapshot.is_finished(*offset)), "finished, not there");
+        if is_whole {
+            let last = self.done.last().map_or(self.end, |last| self.end.max(last + 1));
+            assert!(snapshot.exact_up_to() >= last.min(self.end), "not whole");
+        }
+    }
+
     fn look(&self, offset: u64) -> Look {
         match self.pending.get(&offset) {
             None => (offset, Stage::Missing, None, 0),
@@ -729,6 +871,15 @@ impl Model {
                 let next = self.current(part).map(|()| if idle { 0 } else { self.slide() });
                 Answer::RemovedBatch(next, each)
             }
+            Step::Skip { part, offset } => {
+                let removed = self.remove(part, offset);
+                Answer::Removed(removed.map(|()| self.slide()))
+            }
+            Step::TouchOne { part, offset, now } => Answer::Touched(self.touch(part, offset, now)),
+            Step::Watermark { part } => Answer::Next(self.current(part).map(|()| self.watermark)),
+            Step::EndOffset { part } => Answer::Next(self.current(part).map(|()| self.end)),
+            Step::AdvanceFloor { part, low } => Answer::Floor(self.advance_floor(part, low)),
+            Step::Restore { part, ref bytes } => Answer::Restored(self.restore(part, bytes)),
             Step::Revoke { part, offset, now, token } => {
                 Answer::Revoked(self.revoke(part, offset, now, token))
             }

@@ -4,22 +4,39 @@ use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 
-use inflight::{Assignment, Lease, SharedLease, Window};
+use inflight::{Assignment, Lease, SharedLease, Window, WindowRef};
 
 use super::driver::{Answer, Driver, End, Fault, Look, PartId, Step, Token, View};
 use super::message::{Injected, Ledger, Message, injected};
 
-enum AnyLease<'w, W: Window> {
-    Lending(Lease<&'w W>),
-    Shared(SharedLease<&'w W>),
+enum AnyLease<R: WindowRef> {
+    Lending(Lease<R>),
+    Shared(SharedLease<R>),
 }
 
-/// A window, its assignments and its leases.
-pub struct Real<'w, W: Window> {
-    window: &'w W,
+/// A way to hold on to a window that it can be assigned by.
+pub trait Assign: WindowRef {
+    fn assign(&self, start: u64) -> Assignment<Self>;
+}
+
+impl<W: Window> Assign for &W {
+    fn assign(&self, start: u64) -> Assignment<Self> {
+        W::assign(self, start)
+    }
+}
+
+impl<W: Window> Assign for Arc<W> {
+    fn assign(&self, start: u64) -> Assignment<Self> {
+        self.assign_owned(start)
+    }
+}
+
+/// A window, and the assignments and leases of one thread.
+pub struct Real<R: WindowRef> {
+    window: R,
     ledger: Arc<Ledger>,
-    parts: Vec<Assignment<&'w W>>,
-    leases: BTreeMap<Token, AnyLease<'w, W>>,
+    parts: Vec<Assignment<R>>,
+    leases: BTreeMap<Token, AnyLease<R>>,
 }
 
 /// An iterator that panics at its `panic_at`th item.
@@ -38,21 +55,37 @@ fn report(report: Result<inflight::Report, inflight::Stale>) -> Answer {
     Answer::Report(report.map(|report| (report.next.get(), report.applied, report.gone)))
 }
 
-impl<'w, W: Window<Value = Message>> Real<'w, W> {
-    pub fn new(window: &'w W, ledger: &Arc<Ledger>, start: u64) -> Self {
+impl<R: Assign<Window: Window<Value = Message>>> Real<R> {
+    pub fn new(window: R, ledger: &Arc<Ledger>, start: u64) -> Self {
         let parts = vec![window.assign(start)];
         Self { window, ledger: Arc::clone(ledger), parts, leases: BTreeMap::new() }
     }
 
-    fn part(&self, part: PartId) -> Assignment<&'w W> {
-        self.parts[part]
+    /// For another thread, with the same assignment in its hands.
+    pub fn beside(&self) -> Self {
+        let (window, ledger) = (self.window.clone(), Arc::clone(&self.ledger));
+        Self { window, ledger, parts: self.parts.clone(), leases: BTreeMap::new() }
     }
 
-    pub fn last(&self) -> Assignment<&'w W> {
-        *self.parts.last().unwrap()
+    fn part(&self, part: PartId) -> &Assignment<R> {
+        &self.parts[part]
     }
 
-    fn call(&mut self, step: &Step) -> Answer {
+    pub fn last(&self) -> &Assignment<R> {
+        self.parts.last().unwrap()
+    }
+
+    /// How many handles there are.
+    pub fn parts(&self) -> usize {
+        self.parts.len()
+    }
+
+    /// The leases that are alive.
+    pub fn leases(&self) -> Vec<Token> {
+        self.leases.keys().copied().collect()
+    }
+
+    pub fn call(&mut self, step: &Step) -> Answer {
         match *step {
             Step::Assign { start } => {
                 let part = self.window.assign(start);
@@ -138,6 +171,10 @@ impl<'w, W: Window<Value = Message>> Real<'w, W> {
             Step::Remove { part, offset } => {
                 Answer::Removed(self.part(part).remove(offset).map(inflight::Next::get))
             }
+            Step::Skip { part, offset } => {
+                let skipped = self.part(part).skip(offset, inflight::SkipReason::Poison);
+                Answer::Removed(skipped.map(inflight::Next::get))
+            }
             Step::RemoveBatch { part, ref offsets, panic_at } => {
                 let mut each = Vec::new();
                 let offsets = faulty(offsets.iter().copied(), panic_at);
@@ -161,11 +198,33 @@ impl<'w, W: Window<Value = Message>> Real<'w, W> {
                     Err(error) => Err(error),
                 })
             }
+            Step::TouchOne { part, offset, now } => {
+                Answer::Touched(self.part(part).at(now).touch(offset))
+            }
+            Step::Watermark { part } => {
+                Answer::Next(self.part(part).watermark().map(inflight::Next::get))
+            }
+            Step::EndOffset { part } => Answer::Next(self.part(part).end()),
             Step::MinOffset { part } => {
                 Answer::Next(self.part(part).min_offset().map(inflight::Next::get))
             }
             Step::AdvanceTo { part, next } => {
                 Answer::Advanced(self.part(part).advance_to(next).map(inflight::Next::get))
+            }
+            Step::AdvanceFloor { part, low } => {
+                let mut dropped = Vec::new();
+                let floor =
+                    self.part(part).advance_floor(low, |_, message| dropped.push(message.id));
+                dropped.sort_unstable();
+                Answer::Floor(floor.map(|floor| {
+                    assert_eq!(floor.dropped, dropped.len());
+                    (floor.next.get(), dropped, floor.lent)
+                }))
+            }
+            Step::Restore { part, ref bytes } => {
+                let snapshot = inflight::Snapshot::parse(bytes).expect("bytes of a snapshot");
+                let restored = self.part(part).restore(&snapshot);
+                Answer::Restored(restored.map(|done| (done.next.get(), done.beyond)))
             }
             Step::Head { part } => Answer::Head(self.part(part).head().map(|head| head.map(look))),
             Step::Close { part } => Answer::Closed(self.part(part).close()),
@@ -179,7 +238,7 @@ impl<'w, W: Window<Value = Message>> Real<'w, W> {
         }
     }
 
-    fn end(&mut self, lease: AnyLease<'w, W>, how: &End) -> Answer {
+    fn end(&mut self, lease: AnyLease<R>, how: &End) -> Answer {
         match (lease, how) {
             (AnyLease::Lending(lease), End::Commit) => report(lease.commit()),
             (AnyLease::Shared(lease), End::Commit) => report(lease.commit()),
@@ -239,12 +298,12 @@ fn judge(done: &[u64], panic_at: Option<usize>) -> impl FnMut(u64, &Message) -> 
     }
 }
 
-fn listed<W: Window<Value = Message>>(lease: &Lease<&W>) -> Vec<(u64, u64, u32)> {
+fn listed<R: WindowRef<Window: Window<Value = Message>>>(lease: &Lease<R>) -> Vec<(u64, u64, u32)> {
     assert_eq!(lease.len(), lease.iter().len());
     lease.messages().map(|one| (one.offset, one.value.id, one.deliveries)).collect()
 }
 
-impl<W: Window<Value = Message>> Driver for Real<'_, W> {
+impl<R: Assign<Window: Window<Value = Message>>> Driver for Real<R> {
     fn step(&mut self, step: &Step, fault: Fault) -> Answer {
         match fault {
             Fault::None => {}
@@ -268,7 +327,8 @@ impl<W: Window<Value = Message>> Driver for Real<'_, W> {
 
     fn view(&self) -> View {
         let part = self.last();
-        let usage = self.window.usage();
+        let window = self.window.window();
+        let usage = window.usage();
         let view = View {
             watermark: part.watermark().unwrap().get(),
             end: part.end().unwrap(),
@@ -277,10 +337,10 @@ impl<W: Window<Value = Message>> Driver for Real<'_, W> {
             bytes: usage.bytes,
             pending: part.pending().unwrap().map(look).collect(),
         };
-        assert_eq!(self.window.count(), view.count);
-        assert_eq!(self.window.bytes(), view.bytes);
-        assert_eq!(self.window.span(), view.span);
-        assert_eq!(self.window.is_empty(), view.count == 0);
+        assert_eq!(window.count(), view.count);
+        assert_eq!(window.bytes(), view.bytes);
+        assert_eq!(window.span(), view.span);
+        assert_eq!(window.is_empty(), view.count == 0);
         view
     }
 }
