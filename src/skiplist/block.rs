@@ -392,8 +392,10 @@ impl<T> Block<T> {
         loop {
             if made & 1 << index != 0 {
                 let given_back = self.chunk(index) == Body::GIVEN_BACK;
-                // Being made: a put is at it, as good as filling. (Made meanwhile: the next slide
-                // sees it; whoever made it then finishes something, and slides.)
+                // Being made: a put is at an offset of it, as good as filling. What lies below that
+                // offset waits for the slide of whoever finishes or seals it: it has the put's own
+                // message, or, when the put is refused, the one that it was refused for, and both
+                // come after this look.
                 return match self.find(pos, pin) {
                     _ if given_back => Step::To(pos + 1),
                     Ok(place) if pass(&place, seal) => Step::To(pos + 1),
