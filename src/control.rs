@@ -3,6 +3,9 @@
 //! A model proves something only if it fails when the code is weakened. Each [`Control`] is one
 //! weakening: one ordering made `Relaxed`, one check left out, one store moved. Outside loom
 //! [`weak`] is the constant `false` and [`hit`] is nothing, so that release code has no trace.
+//!
+//! The fuzz targets have controls as well: built with `--cfg inflight_planted` the core is weakened
+//! in a place for each target, which must find it.
 
 /// One weakening of the core, and with it the claim that some model notices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -167,6 +170,8 @@ pub enum Control {
     SnapshotTrustsEnd,
     /// A snapshot calls finished what somebody is still finishing or storing.
     SnapshotCountsBusy,
+    /// A reader of a snapshot does not look whether its offsets wrap. For the fuzz target alone.
+    SnapshotWraps,
     /// A passed block is freed although leases of an ended assignment have slots of it.
     OrphanFreed,
     /// A call that puts an orphan back does not look again at whether it was released meanwhile.
@@ -385,8 +390,13 @@ mod imp {
     use super::{Branch, Control};
 
     #[inline(always)]
-    pub(crate) const fn weak(_: Control) -> bool {
-        false
+    pub(crate) const fn weak(control: Control) -> bool {
+        match control {
+            Control::PutIgnoresLap | Control::BatchOffsetsLeft | Control::SnapshotWraps => {
+                cfg!(inflight_planted)
+            }
+            _ => false,
+        }
     }
 
     #[inline(always)]

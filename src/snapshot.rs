@@ -317,7 +317,10 @@ impl<'a> Snapshot<'a> {
         let first = at;
         let mut covered = watermark;
         while let Some((_, len, _)) = stretch(bytes, &mut at)? {
-            covered = covered.checked_add(len).ok_or(SnapshotError::Malformed)?;
+            covered = match covered.checked_add(len) {
+                None if weak(Control::SnapshotWraps) => covered.wrapping_add(len),
+                to => to.ok_or(SnapshotError::Malformed)?,
+            };
         }
         if at != bytes.len() {
             return Err(SnapshotError::Malformed);

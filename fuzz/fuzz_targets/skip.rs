@@ -1,0 +1,8 @@
+//! Any run of calls on a skip window: see `calls.rs`.
+#![no_main]
+
+mod calls;
+#[path = "../../tests/common/mod.rs"]
+mod common;
+
+libfuzzer_sys::fuzz_target!(|input: &[u8]| calls::calls::<common::SkipKind>(input));
