@@ -50,7 +50,7 @@ const SPAN: usize = 2 * COUNT;
 const REPLAY: u64 = 4 << 20;
 /// How long an interrupted run waits for what is in flight.
 const DRAIN: Duration = Duration::from_secs(10);
-/// How long a partition waits in order after a failure: the shortest there is.
+/// How long a partition waits in order after a failure or panic: the shortest there is.
 const SUSPENSION: Duration = Duration::from_millis(10);
 /// How often the progress is drawn.
 const FRAME: Duration = Duration::from_millis(100);
@@ -130,10 +130,14 @@ impl Job {
             Mode::Concurrent => consumer.concurrent(handler),
             Mode::Keyed => consumer.keyed(Line::key, handler),
             Mode::Batched => consumer.batched(handler),
-            Mode::Orderly => consumer.orderly(move |batch: &Batch<Line>| match handler(batch) {
-                Outcome::Done => Ordered::Success,
-                _ => Ordered::Suspend(Some(SUSPENSION)),
-            }),
+            Mode::Orderly => {
+                consumer.suspend_for(SUSPENSION).orderly(move |batch: &Batch<Line>| {
+                    match handler(batch) {
+                        Outcome::Done => Ordered::Success,
+                        _ => Ordered::Suspend(None),
+                    }
+                })
+            }
         };
         let unbounded = limits.span(u64::MAX);
         let consumer = match args.window {
