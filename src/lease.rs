@@ -8,6 +8,7 @@ use crate::assignment::Assignment;
 use crate::engine::{Finishing, GivenBack, Part, Space, for_each};
 use crate::error::{Next, RemoveError, Report, Stale};
 use crate::slot::{Chain, Links, Slot};
+use crate::sync::UNWINDS;
 use crate::window::{Value, WindowRef};
 
 /// Messages lent in place to one party: nobody else can finish or take them.
@@ -267,7 +268,9 @@ impl<S: Space + ?Sized> Committing<'_, '_, '_, S> {
 impl<S: Space + ?Sized> Drop for Committing<'_, '_, '_, S> {
     #[inline(always)]
     fn drop(&mut self) {
-        self.run();
+        if UNWINDS {
+            self.run();
+        }
     }
 }
 

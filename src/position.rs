@@ -16,15 +16,17 @@ pub(crate) type Pos = u64;
 #[inline(always)]
 pub(crate) fn expand(word: Word, near: Pos) -> Pos {
     let ahead = word.wrapping_sub(near as Word);
-    if NARROW {
-        near.wrapping_add_signed(i64::from(ahead as u32 as i32))
-    } else {
-        near.wrapping_add(u64::from(ahead))
-    }
+    near.wrapping_add_signed(sign_extended(ahead, 0))
+}
+
+/// A word as a signed number, shifted right by `spare` bits.
+#[inline(always)]
+pub(crate) fn sign_extended(word: Word, spare: u32) -> i64 {
+    if NARROW { i64::from(word as u32 as i32 >> spare) } else { word as i64 >> spare }
 }
 
 /// Raises a word to `to` unless it is there already; says where it was. `near` as in [`expand`].
-#[inline(always)]
+#[cfg_attr(target_pointer_width = "64", inline(always))]
 pub(crate) fn raise(word: &AtomicWord, to: Pos, near: Pos) -> Pos {
     let mut seen = word.load(Ordering::Acquire);
     loop {

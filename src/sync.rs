@@ -18,6 +18,10 @@ compile_error!(
 /// Is the word 32 bits wide?
 pub(crate) const NARROW: bool = Word::BITS == 32;
 
+/// Can a panic of the user's code go through a call of the core and leave it to destructors to
+/// finish? Where panics abort, what is there only for that is not in the program.
+pub(crate) const UNWINDS: bool = cfg!(panic = "unwind");
+
 #[cfg(any(target_pointer_width = "32", inflight_word32))]
 pub(crate) type Word = u32;
 #[cfg(not(any(target_pointer_width = "32", inflight_word32)))]

@@ -7,14 +7,14 @@ use crate::engine::{Elsewhere, Part, Space, count_out};
 use crate::error::{AdvanceError, Next, RemoveError, SkipReason, Stale};
 use crate::position::{Pos, distance, expand, raise};
 use crate::slot::{Place, Slot, Taking, Unfinished};
-use crate::sync::{Ordering, Word};
+use crate::sync::{Ordering, UNWINDS, Word};
 
 /// A message that was won, and where it was.
 type Won<'p, T> = (Place<'p, T>, Taking<T>);
 
 impl<'a, S: Space + ?Sized> Part<'a, S> {
     /// Counts messages out, meets the other finishers, slides.
-    #[inline(always)]
+    #[cfg_attr(target_pointer_width = "64", inline(always))]
     pub(crate) fn settle(self, count: usize, bytes: u32, pin: &S::Pin) {
         if weak(Control::DoomedSilent) {
             return;
@@ -162,7 +162,7 @@ impl<T, N: FnMut() -> Option<T>, F: FnMut(T)> Batch<T, N, F> {
 impl<T, N: FnMut() -> Option<T>, F: FnMut(T)> Drop for Batch<T, N, F> {
     #[inline(always)]
     fn drop(&mut self) {
-        if !self.over {
+        if UNWINDS && !self.over {
             self.run();
         }
     }
@@ -224,7 +224,7 @@ impl<'a, 'p, S: Space + ?Sized> Finishing<'a, 'p, S> {
         self.part.next(watermark, self.pin)
     }
 
-    #[inline(always)]
+    #[cfg_attr(target_pointer_width = "64", inline(always))]
     fn count_out(&mut self) -> Pos {
         count_out(self.part.space, self.count, self.bytes);
         (self.count, self.bytes) = (0, 0);
@@ -238,7 +238,8 @@ impl<'a, 'p, S: Space + ?Sized> Finishing<'a, 'p, S> {
 impl<S: Space + ?Sized> Drop for Finishing<'_, '_, S> {
     #[inline(always)]
     fn drop(&mut self) {
-        if self.count > 0 {
+        // More than none only when user code panicked: all ways end with a slide.
+        if UNWINDS && self.count > 0 {
             self.count_out();
         }
     }

@@ -308,7 +308,7 @@ pub(crate) fn count_out<S: Space + ?Sized>(space: &S, count: usize, bytes: u64) 
 /// far: left behind by all that its bits can tell, the cursor would read as a position ahead, and
 /// a take would pass over messages that are ready. So whoever moves the watermark into another
 /// quarter of that range takes the cursor along.
-#[inline(always)]
+#[cfg_attr(target_pointer_width = "64", inline(always))]
 pub(crate) fn move_watermark<S: Space + ?Sized>(space: &S, from: Pos, to: Pos) -> Pos {
     if (from ^ to) >> (S::CURSOR_BITS - 2) != 0 {
         carry_cursor(space, from, to);
@@ -603,7 +603,7 @@ impl<'a, S: Space + ?Sized> Part<'a, S> {
     /// Replaces the marks by `marks`, if all of `needed` are there; returns what was there. None
     /// when they are not, and when the word is another generation's: a call that was stopped
     /// neither claims nor puts the marks of a later assignment.
-    #[inline(always)]
+    #[cfg_attr(target_pointer_width = "64", inline(always))]
     fn signal(self, needed: Word, marks: Word) -> Option<Word> {
         let order = if weak(Control::SignalRelaxed) { Ordering::Relaxed } else { Ordering::AcqRel };
         let mine = self.generation.signal();

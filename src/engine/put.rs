@@ -7,7 +7,7 @@ use crate::error::{BatchPut, BatchPutError, Put, PutError, PutErrorKind, Stale};
 use crate::flow::{CHUNK_BYTES, CHUNK_MESSAGES, MESSAGE_BYTES};
 use crate::position::{Pos, distance, raise};
 use crate::slot::{Chain, Place, Slot, Taken};
-use crate::sync::{Ordering, Word};
+use crate::sync::{NARROW, Ordering, UNWINDS, Word};
 
 impl<'a, S: Space + ?Sized> Part<'a, S> {
     /// Admits one message, paid for by this call.
@@ -418,10 +418,10 @@ impl<'a: 'p, 'p, 'c, S: Space + ?Sized> Filled<'a, 'p, 'c, S> {
 impl<'a: 'p, 'p, S: Space + ?Sized> Drop for Filled<'a, 'p, '_, S> {
     fn drop(&mut self) {
         // Not empty only when user code panicked: what was filled is published.
-        while self.chain.len() > 0 {
+        while UNWINDS && self.chain.len() > 0 {
             drop(self.publish());
         }
-        if self.turn {
+        if self.turn && !NARROW {
             self.part.end_turn();
         }
     }

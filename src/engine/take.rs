@@ -17,7 +17,7 @@ use crate::engine::{Elsewhere, IDLE, LOOKING, Part, Space};
 use crate::error::{RevokeError, Stale, TakeError};
 use crate::position::{Mark, Pos};
 use crate::slot::{Chain, Kept, Phase, Place, State, Unfinished};
-use crate::sync::Ordering;
+use crate::sync::{Ordering, UNWINDS};
 
 /// Messages that a take has claimed; given back when dropped.
 pub(crate) struct Claimed<'a, 'p, S: Space + ?Sized> {
@@ -35,7 +35,8 @@ impl<S: Space + ?Sized> Claimed<'_, '_, S> {
 
 impl<S: Space + ?Sized> Drop for Claimed<'_, '_, S> {
     fn drop(&mut self) {
-        if self.chain.len() > 0 {
+        // Not empty only when user code panicked.
+        if UNWINDS && self.chain.len() > 0 {
             // SAFETY: the chain's slots are LENT to this claim, and the pin keeps them alive.
             let _ = unsafe { self.part.give_back(&mut self.chain, self.pin) };
         }
@@ -76,7 +77,7 @@ struct Barrier(Option<Pos>);
 
 impl Barrier {
     /// The word, if this slot has a message ready; otherwise whether one may become ready there.
-    #[inline(always)]
+    #[cfg_attr(target_pointer_width = "64", inline(always))]
     fn ready<T>(&mut self, place: &Place<'_, T>) -> Result<State, bool> {
         let state = place.slot.state();
         if state.lap() == place.lap {
@@ -103,7 +104,7 @@ where
         Self { part, pin, chain, wanted, now, mark: None, gap: 0, open: false, barrier, at: 0 }
     }
 
-    #[inline(always)]
+    #[cfg_attr(target_pointer_width = "64", inline(always))]
     fn pass(&mut self, from: Pos, to: Pos) -> Pass {
         let (part, pin) = (self.part, self.pin);
         (self.gap, self.at, self.open) = (from, from, false);
@@ -207,7 +208,10 @@ impl<S: Space + ?Sized> Returning<'_, '_, S> {
 
 impl<S: Space + ?Sized> Drop for Returning<'_, '_, S> {
     fn drop(&mut self) {
-        self.run();
+        // Something is left only when user code panicked.
+        if UNWINDS {
+            self.run();
+        }
     }
 }
 

@@ -9,7 +9,7 @@ use core::ops::ControlFlow;
 use crate::control::{Branch, Control, hit, weak};
 use crate::engine::{Elsewhere, Evicted, Order, Space, Words, move_watermark};
 use crate::error::{PutErrorKind, Stale};
-use crate::position::{Monotone, Pos, distance, expand};
+use crate::position::{Monotone, Pos, distance, expand, sign_extended};
 use crate::slot::{Lap, Phase, Place, Slot, Taken};
 use crate::sync::{NARROW, Word, const_unless_loom};
 use crate::window::{Sealed, Window};
@@ -267,7 +267,7 @@ impl<T> Ring<[Slot<T>]> {
 
     /// May the watermark pass `place`? Seals what was never admitted below the seal. When the
     /// seal lies `far`, slots are raised to their first lap at or above it, finished ones too.
-    #[inline(always)]
+    #[cfg_attr(target_pointer_width = "64", inline(always))]
     fn pass(&self, place: Place<'_, T>, seal: Pos, far: &mut bool) -> bool {
         let state = place.slot.state();
         if state.is_done(place.lap) {
@@ -291,7 +291,7 @@ impl<T> Ring<[Slot<T>]> {
         }
     }
 
-    #[inline(always)]
+    #[cfg_attr(target_pointer_width = "64", inline(always))]
     fn target(&self, place: Place<'_, T>, seal: Pos, far: bool) -> Lap {
         if far && !weak(Control::JumpOneLap) {
             self.lap_at_or_above(place.pos, seal)
@@ -399,7 +399,7 @@ impl<T> Space for Ring<[Slot<T>]> {
         }
     }
 
-    #[inline(always)]
+    #[cfg_attr(target_pointer_width = "64", inline(always))]
     fn position_of(&self, slot: &Slot<T>) -> Pos {
         let from = self.slots.as_ptr().addr();
         let index = (core::ptr::from_ref(slot).addr() - from) / size_of::<Slot<T>>();
@@ -407,13 +407,9 @@ impl<T> Space for Ring<[Slot<T>]> {
         let bits = Lap::BITS + self.slots.len().trailing_zeros();
         let at = slot.state().lap().number() * self.reach() + index as u64;
         let watermark = self.words.watermark.load();
-        match 64_u32.checked_sub(bits) {
-            Some(spare) if spare > 0 => {
-                let ahead = (at.wrapping_sub(watermark) << spare) as i64 >> spare;
-                watermark.wrapping_add_signed(ahead)
-            }
-            _ => at,
-        }
+        let spare = Word::BITS.saturating_sub(bits);
+        let ahead = (at as Word).wrapping_sub(watermark as Word);
+        watermark.wrapping_add_signed(sign_extended(ahead << spare, spare))
     }
 
     fn sweep(&self, first: Pos, (): &(), mut visit: impl FnMut(&Slot<T>, Lap) -> Evicted) {
