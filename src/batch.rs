@@ -197,7 +197,9 @@ impl<'a> View<'a> {
     fn slot(self, number: Pos) -> (&'a Slot, Word) {
         let index = number as usize & (self.slots.len() - 1);
         let lap = number >> self.slots.len().trailing_zeros();
-        (&self.slots[index], lap as Word & (Word::MAX >> LAP_SHIFT))
+        // SAFETY: the length is a power of two, so the index is below it.
+        let slot = unsafe { self.slots.get_unchecked(index) };
+        (slot, lap as Word & (Word::MAX >> LAP_SHIFT))
     }
 
     fn is_current(self, first: Pos) -> bool {

@@ -62,7 +62,7 @@ pub trait Shelf<T>: ShelfSealed {
     #[doc(hidden)]
     fn pop(&mut self) -> Option<Held<T>>;
     #[doc(hidden)]
-    fn remove(&mut self, index: usize) -> Held<T>;
+    fn remove(&mut self, index: usize) -> Option<Held<T>>;
 }
 
 /// Closed to implementations outside.
@@ -96,8 +96,9 @@ impl<T> Shelf<T> for alloc::vec::Vec<Held<T>> {
         self.pop()
     }
 
-    fn remove(&mut self, index: usize) -> Held<T> {
-        self.remove(index)
+    fn remove(&mut self, index: usize) -> Option<Held<T>> {
+        // Looked at here, so that there is no path to a panic.
+        (index < self.len()).then(|| self.remove(index))
     }
 }
 
@@ -128,8 +129,9 @@ impl<T, const B: usize> Shelf<T> for heapless::Vec<Held<T>, B> {
         self.pop()
     }
 
-    fn remove(&mut self, index: usize) -> Held<T> {
-        self.remove(index)
+    fn remove(&mut self, index: usize) -> Option<Held<T>> {
+        // Looked at here, so that there is no path to a panic.
+        (index < self.len()).then(|| self.remove(index))
     }
 }
 
@@ -322,13 +324,13 @@ impl<R: WindowRef, S: Shelf<Value<R>>> SharedLease<R, S> {
     pub fn finish(&mut self, offset: u64) -> Result<Next, RemoveError> {
         let part = self.part.part();
         let stale = |Stale| RemoveError::Stale;
-        let Ok(index) = self.held.items().binary_search_by_key(&offset, Held::offset) else {
+        let found = self.held.items().binary_search_by_key(&offset, Held::offset).ok();
+        let Some(mut held) = found.and_then(|index| self.held.remove(index)) else {
             part.current().map_err(stale)?;
             return Err(RemoveError::Unknown);
         };
         let pin = self.part.pin();
         let mut finishing = Finishing::new(part, &pin);
-        let mut held = self.held.remove(index);
         let won = finish(&mut finishing, part, &mut held, &pin);
         let next = finishing.slide().map_err(stale)?;
         if won { Ok(next) } else { Err(RemoveError::Passed) }
@@ -355,7 +357,9 @@ impl<R: WindowRef, S: Shelf<Value<R>>> SharedLease<R, S> {
         let mut index = 0;
         while let Some(held) = self.held.items().get(index) {
             if which(held) {
-                taken.held.push(self.held.remove(index));
+                if let Some(held) = self.held.remove(index) {
+                    taken.held.push(held);
+                }
             } else {
                 index += 1;
             }

@@ -108,9 +108,15 @@ impl Pair {
         }
     }
 
+    /// The word of a lane, without a path to a panic.
+    #[inline(always)]
+    fn lane(&self, lane: usize) -> &AtomicWord {
+        self.0.get(lane).unwrap_or(&self.0[0])
+    }
+
     #[inline(always)]
     fn load(&self, lane: usize) -> Usage {
-        decode(self.0[lane].load(Ordering::Acquire), lane)
+        decode(self.lane(lane).load(Ordering::Acquire), lane)
     }
 
     fn whole(&self) -> Usage {
@@ -134,7 +140,7 @@ impl Pair {
     }
 
     fn exchange(&self, lane: usize, from: Usage, to: Usage, by: Control) -> Result<(), Usage> {
-        let (word, from, to) = (&self.0[lane], encode(from, lane), encode(to, lane));
+        let (word, from, to) = (self.lane(lane), encode(from, lane), encode(to, lane));
         if weak(by) {
             word.store(to, Ordering::Release);
             return Ok(());
@@ -150,13 +156,13 @@ impl Pair {
     /// Adds; the sum fits, since all of it was taken out of a limit that does.
     #[inline(always)]
     fn add(&self, lane: usize, amount: Usage) {
-        self.0[lane].fetch_add(encode(amount, lane), order());
+        self.lane(lane).fetch_add(encode(amount, lane), order());
     }
 
     /// Subtracts what is there for certain; what there was before.
     #[inline(always)]
     fn subtract(&self, lane: usize, amount: Usage) -> Usage {
-        decode(self.0[lane].fetch_add(encode(amount, lane).wrapping_neg(), order()), lane)
+        decode(self.lane(lane).fetch_add(encode(amount, lane).wrapping_neg(), order()), lane)
     }
 
     /// Meets those who change it: they see what this call did before, or it sees what they did.
