@@ -304,8 +304,9 @@ impl<R: WindowRef> Assignment<R> {
     /// watermark reaches `next` when that is finished. Never moves anything back.
     ///
     /// # Errors
-    /// [`AdvanceError::OutOfRange`] when `next` lies too far beyond the watermark (a quarter of
-    /// the laps of a slot: 2^48 times the capacity, 2^18 times with 32 bits).
+    /// [`AdvanceError::OutOfRange`] when `next` lies too far beyond the watermark (an eighth of
+    /// the laps of a slot: 2^47 times the capacity and at most 2^62; with 32 bits 2^17 times and at
+    /// most 2^29).
     ///
     /// O(capacity). RocketMQ: `setNextOffset` with `removeMessage` of nothing.
     ///
