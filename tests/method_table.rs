@@ -1,5 +1,6 @@
 //! The table "what each method costs" of the crate's documentation names every public method,
-//! and no other. By plain text: the sources are laid out by rustfmt.
+//! and no other; so does the one of `docs/embedded.md`, "from interrupts". By plain text: the
+//! sources are laid out by rustfmt.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -80,16 +81,19 @@ fn sources(folder: &Path, methods: &mut Methods) {
     }
 }
 
-fn table(root: &Path) -> Methods {
+/// The methods that the tables of a file name: headings begin with `heading`, lines with `lead`,
+/// and a row has so many cells.
+fn table(file: &Path, lead: &str, heading: &str, count: usize) -> Methods {
     let mut methods = Methods::new();
     let mut of = None;
-    for line in fs::read_to_string(root.join("src/lib.rs")).unwrap().lines() {
-        if let Some(name) = line.strip_prefix("//! ## ") {
+    for line in fs::read_to_string(file).unwrap().lines() {
+        let Some(line) = line.strip_prefix(lead) else { continue };
+        if let Some(name) = line.strip_prefix(heading) {
             of = TYPES.into_iter().find(|known| *known == name);
         }
-        let (Some(of), Some(row)) = (of, line.strip_prefix("//! | `")) else { continue };
+        let (Some(of), Some(row)) = (of, line.strip_prefix("| `")) else { continue };
         let cells: Vec<&str> = row.trim_end_matches(" |").split(" | ").collect();
-        assert_eq!(cells.len(), 5, "method, cost, ordering, progress, allocates: {line}");
+        assert_eq!(cells.len(), count, "cells of {line}");
         for name in cells[0].trim_end_matches('`').split("`, `") {
             assert!(methods.insert((of.into(), name.into())), "{of}::{name} is there twice");
         }
@@ -97,17 +101,26 @@ fn table(root: &Path) -> Methods {
     methods
 }
 
-#[test]
-fn the_table_names_every_public_method() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+fn assert_names_all(table: Methods) {
     let mut written = Methods::new();
-    sources(&root.join("src"), &mut written);
+    sources(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"), &mut written);
     for of in TYPES {
         assert!(written.iter().any(|(name, _)| name == of), "no method of {of} was found");
     }
-    let table = table(root);
     let missing: Vec<_> = written.difference(&table).collect();
     let gone: Vec<_> = table.difference(&written).collect();
     assert!(missing.is_empty(), "not in the table: {missing:?}");
     assert!(gone.is_empty(), "in the table, not in the sources: {gone:?}");
+}
+
+#[test]
+fn the_table_of_costs_names_every_public_method() {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/lib.rs");
+    assert_names_all(table(&file, "//! ", "## ", 5));
+}
+
+#[test]
+fn the_table_of_interrupts_names_every_public_method() {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/embedded.md");
+    assert_names_all(table(&file, "", "### ", 3));
 }

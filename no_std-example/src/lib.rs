@@ -1,9 +1,14 @@
-//! What the firmware needs around the window: a line to the host, an exit status, and a critical
-//! section where the chip has no compare-exchange.
+//! What the firmware needs around the window: a line to the host, an exit status, an executor, and
+//! a critical section where the chip has no compare-exchange.
 #![no_std]
 
+pub mod air;
+#[cfg(target_arch = "arm")]
+pub mod executor;
 pub mod frame;
 pub mod host;
+#[cfg(target_arch = "arm")]
+pub mod timer;
 
 #[cfg(not(target_has_atomic = "ptr"))]
 pub mod section {

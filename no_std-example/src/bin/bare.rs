@@ -14,6 +14,10 @@ compile_error!("the proofs are made on Cortex-M");
 #[cfg(feature = "planted-alloc")]
 extern crate alloc;
 
+#[cfg(feature = "every")]
+#[path = "bare/every.rs"]
+mod every;
+
 use core::hint::black_box;
 
 use cortex_m_rt::entry;
@@ -34,6 +38,10 @@ fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
 static WINDOW: RingWindow<[u8; 16], 64> = RingWindow::new();
 
 type Part = Assignment<&'static RingWindow<[u8; 16], 64>>;
+
+// As docs/embedded.md says.
+const _: () = assert!(size_of::<Part>() == 24);
+const _: () = assert!(size_of::<inflight::Lease<&'static RingWindow<[u8; 16], 64>>>() == 40);
 
 #[cfg_attr(not(any(feature = "empty", feature = "small")), unsafe(no_mangle))]
 #[inline(never)]
@@ -86,6 +94,15 @@ fn op_watermark(part: &Part) -> u64 {
     part.watermark().map_or(0, |next| next.get())
 }
 
+#[cfg(feature = "tasks")]
+#[cfg_attr(not(any(feature = "empty", feature = "small")), unsafe(no_mangle))]
+#[inline(never)]
+fn op_take_async(part: &Part) -> bool {
+    use core::task::{Context, Waker};
+    let future = core::pin::pin!(part.take_async(4));
+    future.poll(&mut Context::from_waker(Waker::noop())).is_ready()
+}
+
 #[entry]
 fn main() -> ! {
     #[cfg(not(feature = "empty"))]
@@ -98,6 +115,10 @@ fn main() -> ! {
             black_box(op_take_commit(black_box(&part), &mut sink));
             black_box(op_watermark(black_box(&part)));
         }
+        #[cfg(feature = "every")]
+        black_box(every::call(black_box(&part), black_box(3)));
+        #[cfg(feature = "tasks")]
+        black_box(op_take_async(black_box(&part)));
         #[cfg(not(any(feature = "empty", feature = "small")))]
         {
             black_box(op_take_detach(black_box(&part), black_box(1)));

@@ -17,12 +17,12 @@ use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 
 use cortex_m::peripheral::scb::SystemHandler;
-use cortex_m::peripheral::syst::SystClkSource;
 use cortex_m::peripheral::{SCB, SYST};
 use cortex_m_rt::{entry, exception};
 use inflight::{Assignment, PutErrorKind, RemoveError, RingWindow, TakeError, Window};
+use inflight_firmware::air::{Air, Heard};
 use inflight_firmware::frame::{Frame, Random, bump};
-use inflight_firmware::host;
+use inflight_firmware::{host, timer};
 
 #[panic_handler]
 fn panic(info: &core::panic::PanicInfo<'_>) -> ! {
@@ -75,42 +75,8 @@ static NEXT: AtomicU32 = AtomicU32::new(0);
 static EVENTS: AtomicU32 = AtomicU32::new(0);
 static OF_INTERRUPTS: AtomicU32 = AtomicU32::new(0);
 
-/// What is in the air: frames that reached the other side, to be acknowledged. Main writes and
-/// raises `sent`, the acknowledging interrupt reads and raises `heard`.
-struct Air {
-    offsets: [AtomicU32; 32],
-    sent: AtomicU32,
-    heard: AtomicU32,
-}
-
-static AIR: Air = Air {
-    offsets: [const { AtomicU32::new(0) }; 32],
-    sent: AtomicU32::new(0),
-    heard: AtomicU32::new(0),
-};
-
-impl Air {
-    /// False when the air is busy.
-    fn send(&self, index: u32) -> bool {
-        let sent = self.sent.load(Ordering::Relaxed);
-        if sent.wrapping_sub(self.heard.load(Ordering::Acquire)) == self.offsets.len() as u32 {
-            return false;
-        }
-        self.offsets[sent as usize % self.offsets.len()].store(index, Ordering::Relaxed);
-        self.sent.store(sent.wrapping_add(1), Ordering::Release);
-        true
-    }
-
-    fn hear(&self) -> Option<u32> {
-        let heard = self.heard.load(Ordering::Relaxed);
-        if heard == self.sent.load(Ordering::Acquire) {
-            return None;
-        }
-        let index = self.offsets[heard as usize % self.offsets.len()].load(Ordering::Relaxed);
-        self.heard.store(heard.wrapping_add(1), Ordering::Release);
-        Some(index)
-    }
-}
+/// What reached the other side and is to be acknowledged.
+static AIR: Air = Air::new();
 
 /// How often each frame was acknowledged for the first time; written by PendSV alone.
 static APPLIED: [AtomicU8; FRAMES as usize] = [const { AtomicU8::new(0) }; FRAMES as usize];
@@ -170,27 +136,16 @@ fn SysTick() {
 #[exception]
 fn PendSV() {
     static mut RANDOM: Random = Random(0x7654_3211);
-    static mut WAITING: [u32; 8] = [0; 8];
-    static mut COUNT: usize = 0;
+    static mut HEARD: Heard<8> = Heard::new();
     let Some(part) = LINK.part() else { return };
     bump(&EVENTS);
     // Counted with the receiver off: it interrupts this, and counts in the same word.
     cortex_m::interrupt::free(|_| {
         OF_INTERRUPTS.store(OF_INTERRUPTS.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
     });
-    while *COUNT < WAITING.len() {
-        let Some(index) = AIR.hear() else { break };
-        WAITING[*COUNT] = index;
-        *COUNT += 1;
-    }
+    HEARD.listen(&AIR);
     for _ in 0..RANDOM.next(4) {
-        if *COUNT == 0 {
-            return;
-        }
-        let pick = RANDOM.next(*COUNT as u32) as usize;
-        let index = WAITING[pick];
-        *COUNT -= 1;
-        WAITING[pick] = WAITING[*COUNT];
+        let Some(index) = HEARD.pick(RANDOM) else { return };
         match part.remove(START + u64::from(index)) {
             Ok(_) => {
                 let times = &APPLIED[index as usize];
@@ -252,13 +207,7 @@ fn main() -> ! {
         core.SCB.set_priority(SystemHandler::SysTick, 0x40);
         core.SCB.set_priority(SystemHandler::PendSV, 0x80);
     }
-    core.SYST.set_clock_source(SystClkSource::Core);
-    core.SYST.set_reload(0xff_ffff);
-    core.SYST.clear_current();
-    core.SYST.enable_counter();
-    let before = SYST::get_current();
-    cortex_m::asm::delay(2000);
-    let period = (before.wrapping_sub(SYST::get_current()) & 0xff_ffff).clamp(20, 0x1f_ffff);
+    let period = timer::ticks_of(&mut core.SYST, 2000).clamp(20, 0x1f_ffff);
     PERIOD.store(period, Ordering::Relaxed);
     LINK.set(Some(WINDOW.assign(START)));
     core.SYST.set_reload(period);
