@@ -33,9 +33,12 @@
 //!   +------------------------------------ DOOMED <--- FILLING, LENT (assign)
 //! ```
 //!
+//! A later assign that finds a slot doomed raises its lap, so that the release leaves it for the
+//! new assignment's; one that is finishing it leaves to its owner.
+//!
 //! `Filling`, `Lent`, `Finishing` and `Doomed` belong to one party: nobody else touches the
 //! value. In `Held` nobody does. Every transition is one compare-exchange (one swap, where its
-//! owner alone may leave the phase and both outcomes end in the same word), so there is exactly
+//! owner alone may leave the phase and leaves both outcomes the same way), so there is exactly
 //! one winner; only the winner changes counters.
 //!
 //! Orderings: every transition is `AcqRel`. Acquire, to have what the party before did to the
@@ -91,7 +94,7 @@ impl Lap {
         Self::new(self.0 as u64 + 1)
     }
 
-    /// Of the slot that a release then leaves for this lap.
+    /// The lap before: a release from there leaves the slot for this one.
     fn before(self) -> Self {
         Self::new((self.0 as u64).wrapping_sub(1))
     }
