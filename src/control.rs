@@ -78,6 +78,10 @@ pub enum Control {
     AdmittedRelaxed,
     /// A put does not look at the generation again.
     NoSecondGeneration,
+    /// A put that fell below the floor as a whole claims the idle mark.
+    FallenAnnounced,
+    /// A put of what a floor has doomed is told that its slot is in use.
+    DoomedIsBusy,
     /// The release of a doomed slot does not meet and slide.
     DoomedSilent,
     /// The generation is read before the watermark.
@@ -231,6 +235,8 @@ impl Control {
         Self::AssignEndByMax,
         Self::AdmittedRelaxed,
         Self::NoSecondGeneration,
+        Self::FallenAnnounced,
+        Self::DoomedIsBusy,
         Self::DoomedSilent,
         Self::GenerationFirst,
         Self::Unbounded,

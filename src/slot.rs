@@ -192,19 +192,25 @@ impl State {
                 return Err(Taken::Passed);
             }
             Ok(())
-        } else if self.phase() == Phase::Doomed || lap.is_after(self.lap()) {
+        } else if lap.is_after(self.lap()) || self.is_doomed() && weak(Control::DoomedIsBusy) {
             Err(Taken::Busy)
-        } else if self.lap() == lap {
+        } else if self.lap() == lap && !self.is_doomed() {
             Err(Taken::Duplicate)
         } else {
+            // Doomed in this lap: by a floor, before the watermark goes there.
             Err(Taken::Passed)
         }
+    }
+
+    #[inline(always)]
+    fn is_doomed(self) -> bool {
+        self.phase() == Phase::Doomed
     }
 
     /// Does the word say that the offset of `lap` is finished or sealed?
     #[inline(always)]
     pub(crate) fn is_done(self, lap: Lap) -> bool {
-        self.lap().is_after(lap) && self.phase() != Phase::Doomed
+        self.lap().is_after(lap) && !self.is_doomed()
     }
 }
 
@@ -213,7 +219,7 @@ impl State {
 pub enum Taken {
     /// The offset is waiting or held.
     Duplicate,
-    /// The offset is finished or sealed.
+    /// The offset is finished, sealed or given up.
     Passed,
     /// The slot still has a message of an earlier lap, or of an ended assignment.
     Busy,
@@ -528,12 +534,7 @@ impl<T> Slot<T> {
 
     /// What a put of `lap` would be answered by a slot that does not take it.
     pub(crate) fn fill_would(&self, lap: Lap) -> Taken {
-        let state = self.state();
-        match state.phase() {
-            _ if state.is_done(lap) => Taken::Passed,
-            Phase::Doomed => Taken::Busy,
-            _ => Taken::Duplicate,
-        }
+        self.state().accepts(lap).err().unwrap_or(Taken::Duplicate)
     }
 
     /// The message in place.

@@ -80,6 +80,58 @@ scenarios! {
         assert_eq!(part.advance_floor(60, |_, _| ()), Err(AdvanceError::Stale));
     }
 
+    fn a_put_that_falls_leaves_the_hint_to_the_next<K>(variant) {
+        let window = K::window::<u64, 8>(variant, false);
+        let part = window.assign(0);
+        assert_eq!(part.take(1).err(), Some(TakeError::Empty));
+        // The floor overtakes a batch between its first message and its end.
+        let mut calls = 0;
+        let mut messages = std::iter::from_fn(|| {
+            calls += 1;
+            if calls == 2 {
+                part.advance_floor(1, |_, _| panic!("it is not ready yet")).unwrap();
+                assert_eq!(part.put(0, 100), Err(PutError::BelowWatermark(100)));
+            }
+            (calls == 1).then_some((0, 0))
+        });
+        let put = part.put_batch(&mut messages).unwrap();
+        assert_eq!((put.admitted, put.passed, put.dispatch), (0, 1, false));
+        assert!(part.put(1, 1).unwrap().dispatch, "nobody was told yet");
+        // With something ready before it fell, the batch itself says so.
+        assert_eq!(part.take(1).unwrap().commit().unwrap().next.get(), 2);
+        assert_eq!(part.take(1).err(), Some(TakeError::Empty));
+        let mut calls = 0;
+        let mut messages = std::iter::from_fn(|| {
+            calls += 1;
+            if calls == 3 {
+                part.advance_floor(3, |_, _| panic!("it is not ready yet")).unwrap();
+            }
+            (calls < 3).then_some((4 - calls, 0))
+        });
+        let put = part.put_batch(&mut messages).unwrap();
+        assert_eq!((put.admitted, put.passed, put.dispatch), (1, 1, true));
+        assert!(!part.put(4, 4).unwrap().dispatch);
+        assert_eq!(part.take(9).unwrap().commit().unwrap().next.get(), 5);
+        assert!(window.is_empty());
+    }
+
+    fn a_lent_message_that_fell_is_not_put_again<K>(variant) {
+        let window = K::window::<u64, 4>(variant, false);
+        let part = window.assign(0);
+        part.put_batch(&mut (0..2).map(|at| (at, at))).unwrap();
+        let lease = part.take(1).unwrap();
+        let mut answer = None;
+        part.advance_floor(2, |at, _| {
+            assert_eq!(at, 1);
+            // Below the floor, above the watermark: lent, and let go of.
+            answer = Some(part.put(0, 100));
+        })
+        .unwrap();
+        assert_eq!(answer, Some(Err(PutError::Passed(100))));
+        assert_eq!(lease.commit().unwrap().gone, 1);
+        assert!(window.is_empty());
+    }
+
     fn a_floor_inside_a_gap_and_far_beyond<K>(variant) {
         for callers_seal in [false, true] {
             let window = K::window::<u64, 16>(variant, callers_seal);

@@ -330,7 +330,8 @@ impl<'a: 'p, 'p, 'c, S: Space + ?Sized> Filled<'a, 'p, 'c, S> {
                 if part.current().is_err() {
                     return Err(self.withdraw(slot));
                 }
-                self.give_up(slot, late.take());
+                let before = count - self.chain.len() - 1 > self.done.passed - passed;
+                self.give_up(slot, before, late.take());
             } else if some_late {
                 let pos = part.space.position_of(slot);
                 if pos < end {
@@ -354,8 +355,12 @@ impl<'a: 'p, 'p, 'c, S: Space + ?Sized> Filled<'a, 'p, 'c, S> {
         if part.numbered() && !weak(Control::TailBeforeReady) {
             self.raise_tail();
         }
-        self.done.admitted += count - (self.done.passed - passed);
-        self.done.dispatch |= part.announce();
+        let ready = count - (self.done.passed - passed);
+        self.done.admitted += ready;
+        // A put that fell as a whole has nothing to announce: the mark is the next one's.
+        if ready > 0 || weak(Control::FallenAnnounced) {
+            self.done.dispatch |= part.announce();
+        }
         Ok(())
     }
 
@@ -374,15 +379,17 @@ impl<'a: 'p, 'p, 'c, S: Space + ?Sized> Filled<'a, 'p, 'c, S> {
         let _ = self.part.raise_tail(tail);
     }
 
-    /// Takes back a slot below the floor. What was published before is announced first, since the
-    /// drop of the message before it may panic.
+    /// Takes back a slot below the floor. What was published `before` is announced first, since the
+    /// drop of the message that was given up last may panic.
     #[cold]
-    fn give_up(&mut self, slot: &Slot<S::Value>, late: Option<Pos>) {
+    fn give_up(&mut self, slot: &Slot<S::Value>, before: bool, late: Option<Pos>) {
         hit(Branch::PutBelowFloor);
         if let Some(lowest) = late {
             self.part.lower_cursor(lowest);
         }
-        self.done.dispatch |= self.part.announce();
+        if before || weak(Control::FallenAnnounced) {
+            self.done.dispatch |= self.part.announce();
+        }
         self.done.passed += 1;
         // SAFETY: FILLING for this put alone (or doomed since), and `pin` keeps it alive.
         let taking = unsafe { slot.unfill(slot.state().lap()) };

@@ -124,7 +124,7 @@ impl Stepping<'_, '_> {
                     (Some((next, ..)), End::Rollback) => {
                         self.over(|state| search.is_at(state, next));
                     }
-                    (Some(_), _) => self.over(|_| Some(())),
+                    // Also after a report: what was doomed and is let go may be slid over now.
                     _ => self.over_sliding(|_| Some(())),
                 }
             }

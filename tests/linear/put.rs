@@ -50,7 +50,11 @@ impl Stepping<'_, '_> {
                 below || search.raise(&mut state, offset.saturating_add(1))
             }
             PutErrorKind::Passed => {
-                if below || state.done.contains_key(&offset) || state.sealed.contains(&offset) {
+                if below
+                    || state.done.contains_key(&offset)
+                    || state.sealed.contains(&offset)
+                    || self.is_doomed(offset)
+                {
                     true
                 } else {
                     self.seals(&mut state, offset)
@@ -69,12 +73,23 @@ impl Stepping<'_, '_> {
                 if far {
                     state.may = state.may.min(offset - capacity);
                 }
-                far || search.is_blocked(&state, offset) || self.is_contended(offset, capacity)
+                let busy =
+                    || search.is_blocked(&state, offset) || self.is_contended(offset, capacity);
+                far || !self.is_doomed(offset) && busy()
             }
             PutErrorKind::Stale | PutErrorKind::Closed => false,
             _ => false,
         };
         if may { vec![state] } else { Vec::new() }
+    }
+
+    /// Given up by a floor, and the watermark not there yet?
+    fn is_doomed(&self, offset: u64) -> bool {
+        let filling = || {
+            let slot = self.state.slots.get(&offset);
+            slot.is_some_and(|slot| slot.phase == Phase::Filling) && self.has_fallen(offset)
+        };
+        self.state.doomed.contains_key(&(self.state.generation, offset)) || filling()
     }
 
     /// A gap that may be sealed, is.

@@ -32,7 +32,8 @@
 //! 5. A call of an assignment that ends meanwhile may have had its effect, and answers `Stale`.
 //! 6. A closed window is over for a take though a put that began before is under way.
 //! 7. A take beside an assign may pass by what that has just dropped.
-//! 8. A message that a shared take has claimed and not yet cloned counts as lent for a floor.
+//! 8. A message that a shared take has claimed and not yet cloned counts as lent for a floor; the
+//!    take then answers with fewer.
 //!
 //! Left out: `since` and what hangs on it (`touch`, `stalled`), which is a hint; bytes; panics.
 
@@ -135,6 +136,8 @@ struct Progress {
     over: bool,
     /// Filled and not yet ready.
     filled: Vec<u64>,
+    /// Claimed by this take, and doomed by a floor before it was held.
+    lost: Vec<u64>,
     /// Of a take, the idle mark may have been claimed.
     looked: bool,
     counts: [usize; 3],
@@ -236,6 +239,7 @@ impl Search<'_> {
             least: 0,
             over: false,
             filled: Vec::new(),
+            lost: Vec::new(),
             looked: false,
             counts: [0; 3],
             dispatch: false,
@@ -462,7 +466,7 @@ impl Search<'_> {
         let op = &self.ops[progress.op];
         let in_force = !self.is_old(state, op);
         let lease = matches!(op.step, Step::End { .. } | Step::Finish { .. });
-        if !in_force && !lease && says_stale(&op.answer) {
+        if !in_force && !lease && progress.lost.is_empty() && says_stale(&op.answer) {
             self.ends_sliding(state.clone(), thread, out);
         }
         let mut step = Stepping { search: self, state, thread, progress, op, in_force, out };

@@ -3,10 +3,20 @@
 use super::*;
 
 impl Stepping<'_, '_> {
-    /// Steps: 0 claiming, 1 holding, 2 dry.
+    /// Steps: 0 claiming, 1 holding, 2 dry; at any time letting go what a floor has doomed.
     pub(super) fn take(&mut self, n: usize, shared: bool, token: Token) {
         let Answer::Taken(answer) = &self.op.answer else { return };
-        let (thread, in_force) = (self.thread, self.in_force);
+        let (search, thread, in_force) = (self.search, self.thread, self.in_force);
+        if let Some(&offset) = self.progress.lost.first() {
+            let generation = search.generation(self.state, self.op);
+            self.go(|state, progress| {
+                progress.lost.remove(0);
+                progress.counts[1] += 1;
+                state.doomed.remove(&(generation?, offset));
+                state.may = state.may.max(search.most(state));
+                Some(())
+            });
+        }
         if self.state.idle && self.progress.at == 0 && !self.progress.looked && n > 0 {
             // Its last look claims the idle mark, also when that then finds something.
             self.go(|state, progress| {
@@ -30,7 +40,6 @@ impl Stepping<'_, '_> {
                 Phase::Ready { owed, .. } => owed >> thread & 1 == 1,
                 _ => false,
             };
-            let search = self.search;
             let ending = self
                 .state
                 .pending
@@ -54,7 +63,11 @@ impl Stepping<'_, '_> {
         }
         let generation = self.progress.counts[0];
         let offsets: Vec<u64> = taken.iter().map(|one| one.0).collect();
-        if self.progress.at == 0 && taken.len() < n && in_force {
+        if !self.progress.lost.is_empty() {
+            return;
+        }
+        let lost = self.progress.counts[1];
+        if self.progress.at == 0 && taken.len() + lost < n && in_force {
             let last = offsets.last().copied().unwrap_or(0);
             let owed = self.state.slots.range(last..).any(|(_, slot)| match slot.phase {
                 Phase::Ready { owed, .. } => owed >> thread & 1 == 1,
@@ -109,6 +122,9 @@ impl Stepping<'_, '_> {
                 progress.at = 1;
                 (!state.slots.values().any(announced)).then_some(())
             });
+        }
+        if !self.progress.lost.is_empty() {
+            return;
         }
         let search = self.search;
         self.over_sliding(|state| {

@@ -243,6 +243,14 @@ pub fn floor_beside_lease() -> Program {
     program([put_batch([0, 1, 2])], &[&[advance_floor(1)], &[take(2, 1), commit_only(1, [0])]])
 }
 
+pub fn put_that_falls_beside_the_next() -> Program {
+    program([take(1, 1)], &[&[put(0)], &[advance_floor(1), put(1)]])
+}
+
+pub fn floor_beside_a_second_put() -> Program {
+    program([put(0), take(1, 1)], &[&[advance_floor(1)], &[put_again(0), WATERMARK]])
+}
+
 pub fn close_beside_put() -> Program {
     program([], &[&[CLOSE, take(1, 1)], &[put(0), take(1, 2), commit(2)]])
 }

@@ -34,6 +34,7 @@ models! {
     advance_beside_put: "advance_to beside a put into what it seals", "1 2 3", 2, [], [];
     floor_beside_put_and_take: "a floor beside a put and a take below it", "1 4 7", 2, [], [];
     floor_beside_lease: "a floor beside a lease of what falls", "4 7", 2, [], [LentLeft];
+    put_that_falls_beside_the_next: "a put that falls, beside the floor and the put after it: one of them says so", "5 7", 3, [], [FallenAnnounced];
     close_beside_put: "close beside a put", "5", 2, [], [];
     assign_beside_put: "an old put beside assign and a put", "4 7", 1, [], [NoSecondGeneration, FillingLeft];
     assign_beside_lease: "an old lease beside assign and a put", "4 7", 2, [], [LentLeft];
@@ -104,6 +105,10 @@ fn floor_beside_put_and_take() {
 
 fn floor_beside_lease() {
     four(all::floor_beside_lease);
+}
+
+fn put_that_falls_beside_the_next() {
+    four(all::put_that_falls_beside_the_next);
 }
 
 fn close_beside_put() {

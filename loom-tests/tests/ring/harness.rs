@@ -84,8 +84,9 @@ pub fn check(models: &'static [Model], test: &str, name: &str) {
     if let Ok(how) = std::env::var(HOW) {
         let (way, control) = how.split_once(' ').expect("a way and a control");
         let mut controls = Control::ALL.iter().chain(Control::SKIP);
-        let control = controls.find(|one| format!("{one:?}") == control);
-        run_here(model, way == "rmw", control.copied());
+        let known = controls.find(|one| format!("{one:?}") == control);
+        assert!(known.is_some() || control == "none", "{control} is not in the list");
+        run_here(model, way == "rmw", known.copied());
     }
     let plain = run(test, "plain", None);
     let rmw = run(test, "rmw", None);
