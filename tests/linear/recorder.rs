@@ -89,5 +89,22 @@ pub fn accepted(rules: Rules, start: u64, history: &History) {
     });
     let told: Vec<String> = told.collect();
     let from = told.len().saturating_sub(60);
-    panic!("no order explains the last answer:\n{}", told[from..].join("\n"));
+    // What they answer later is explained together with it.
+    let mut under_way = Vec::new();
+    for event in history.events.iter().take(event + 1) {
+        match *event {
+            Event::Call(op) => under_way.push(op),
+            Event::Return(op) => under_way.retain(|one| *one != op),
+        }
+    }
+    let under_way = under_way.into_iter().map(|op| {
+        let op = &history.ops[op];
+        format!("thread {} will answer {:?} to {:?}", op.thread, op.answer, op.step)
+    });
+    let under_way: Vec<String> = under_way.collect();
+    panic!(
+        "no order explains the last answer:\n{}\nunder way:\n{}\nby {rules:?}",
+        told[from..].join("\n"),
+        under_way.join("\n"),
+    );
 }
