@@ -31,13 +31,29 @@ impl Frame {
 #[inline(always)]
 pub fn bump(counter: &AtomicU32) {
     #[cfg(feature = "planted-race")]
-    counter.store(counter.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+    {
+        let before = counter.load(Ordering::Relaxed);
+        #[cfg(target_arch = "riscv32")]
+        meet();
+        counter.store(before.wrapping_add(1), Ordering::Relaxed);
+    }
     #[cfg(all(not(feature = "planted-race"), target_has_atomic = "ptr"))]
     counter.fetch_add(1, Ordering::Relaxed);
     #[cfg(all(not(feature = "planted-race"), not(target_has_atomic = "ptr")))]
     critical_section::with(|_| {
         counter.store(counter.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed)
     });
+}
+
+/// Neither core goes on from its first update before the other has read for its own: one is lost,
+/// however the host runs the two.
+#[cfg(all(feature = "planted-race", target_arch = "riscv32"))]
+fn meet() {
+    static READ: AtomicU32 = AtomicU32::new(0);
+    READ.fetch_add(1, Ordering::Relaxed);
+    while READ.load(Ordering::Relaxed) < 2 {
+        crate::host::pause();
+    }
 }
 
 /// Small numbers that look random, the same in every run.

@@ -51,6 +51,27 @@ impl Write for Host {
     }
 }
 
+/// Sleeps for some ten microseconds. For a core that waits for the other: where the host runs the
+/// two in turns, it gives its turn away.
+#[cfg(target_arch = "riscv32")]
+pub fn pause() {
+    const TIME: *const u32 = 0x0200_bff8 as *const u32;
+    const COMPARE: *mut u32 = 0x0200_4000 as *mut u32;
+    // SAFETY: this core's own pair of registers of the board's timer, ten ticks a microsecond.
+    // With interrupts off altogether, the timer's only ends the sleep.
+    unsafe {
+        let core: usize;
+        core::arch::asm!("csrr {}, mhartid", out(reg) core);
+        let compare = COMPARE.add(2 * core);
+        let (high, low) = (TIME.add(1).read_volatile(), TIME.read_volatile());
+        // If the low word has wrapped in between, or does here, the time has passed already.
+        let until = (u64::from(high) << 32 | u64::from(low)) + 100;
+        compare.add(1).write_volatile((until >> 32) as u32);
+        compare.write_volatile(until as u32);
+        core::arch::asm!("csrs mie, {}", "wfi", in(reg) 1 << 7);
+    }
+}
+
 /// Prints a line.
 pub fn line(text: fmt::Arguments<'_>) {
     let _ = writeln!(Host, "{text}");

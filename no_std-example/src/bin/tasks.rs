@@ -8,6 +8,8 @@
 //! instruction in turn after the receiver was told that it may: also between the look for
 //! something to do and the sleep.
 //!
+//! While the sender has nothing to do its timer is a watchdog, so that sleep for ever ends the run.
+//!
 //! main and its tasks < PendSV (acknowledgements) < SysTick (receiver).
 #![no_std]
 #![no_main]
@@ -67,7 +69,7 @@ struct Sender {
     /// The window was full: it waits until the receiver is on again.
     off: bool,
     full: u32,
-    /// The timer runs: it will send, or acknowledge.
+    /// The timer will send, or acknowledge. If not it is the watchdog.
     armed: bool,
     random: Random,
 }
@@ -106,9 +108,25 @@ impl Sender {
     /// The timer fires once, after so many ticks.
     fn arm(&mut self, ticks: u32) {
         self.armed = true;
+        self.set(ticks);
+    }
+
+    /// The other parties go on without the timer, for a long way less than it can count; if it
+    /// fires all the same, they sleep.
+    fn watch(&mut self) {
+        self.armed = false;
+        self.set(0xff_ffff);
+    }
+
+    fn set(&mut self, ticks: u32) {
         // SAFETY: interrupts are off, and only this sets the timer.
         unsafe {
             (*SYST::PTR).csr.write(0b100);
+        }
+        // It repeats: a second time, perhaps, before the interrupt of the first has come to this.
+        SCB::clear_pendst();
+        // SAFETY: as above.
+        unsafe {
             (*SYST::PTR).rvr.write(ticks);
             (*SYST::PTR).cvr.write(0);
             (*SYST::PTR).csr.write(0b111);
@@ -183,9 +201,8 @@ fn SysTick() {
     OF_INTERRUPTS.store(OF_INTERRUPTS.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
     let part = part();
     sender(|sender| {
-        // SAFETY: interrupts are off, and only the sender sets the timer.
-        unsafe { (*SYST::PTR).csr.write(0b100) };
-        sender.armed = false;
+        assert!(sender.armed, "a wake-up was slept over");
+        sender.watch();
         sender.send(&part);
         let in_the_air = AIR.sent() != HEARD.load(Ordering::Relaxed);
         if in_the_air {
