@@ -24,6 +24,8 @@ pub enum Control {
     SlidePassesFilling,
     /// The slide passes a gap without sealing it.
     GapUnsealed,
+    /// The slide stops at a gap that another slide has sealed, when that slot has been filled since.
+    SealedElsewhere,
     /// A put jumps although the seal is the caller's.
     JumpWithCallersSeal,
     /// A put at a full window never jumps.
@@ -237,6 +239,7 @@ impl Control {
         Self::NoSecondGeneration,
         Self::FallenAnnounced,
         Self::DoomedIsBusy,
+        Self::SealedElsewhere,
         Self::DoomedSilent,
         Self::GenerationFirst,
         Self::Unbounded,

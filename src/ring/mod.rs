@@ -284,11 +284,22 @@ impl<T> Ring<[Slot<T>]> {
                 hit(Branch::Sealed);
                 // By an exchange: a put that came first makes this fail, one that comes later
                 // finds the higher lap and is refused.
-                weak(Control::GapUnsealed) || place.slot.raise(self.target(place, seal, *far))
+                weak(Control::GapUnsealed)
+                    || place.slot.raise(self.target(place, seal, *far))
+                    || self.is_passed(place, far)
             }
             Phase::Filling => weak(Control::SlidePassesFilling),
             _ => false,
         }
+    }
+
+    /// A slot that could not be sealed: because another slide had, and it has a later message by
+    /// now? To stop there would leave what lies beyond to that slide, which may have begun before it
+    /// was finished (invariant 3).
+    #[cold]
+    fn is_passed(&self, place: Place<'_, T>, far: &mut bool) -> bool {
+        *far = false;
+        !weak(Control::SealedElsewhere) && place.slot.state().is_done(place.lap)
     }
 
     #[cfg_attr(target_pointer_width = "64", inline(always))]

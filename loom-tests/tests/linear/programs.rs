@@ -272,6 +272,12 @@ pub fn put_at_a_full_window() -> Program {
     program([put(0), put(1)], &[&[put(2), WATERMARK], &[remove(0), remove(1)]])
 }
 
+/// A window of two: the gap that both slides see is sealed by one, and its slot filled, before the
+/// other seals.
+pub fn gap_sealed_and_filled_by_the_next_lap() -> Program {
+    program([put(1)], &[&[MIN_OFFSET], &[MIN_OFFSET, put(2), WATERMARK]])
+}
+
 /// A window of two: nothing unfinished, so a put goes far ahead.
 pub fn two_far_puts() -> Program {
     program([], &[&[put(3), WATERMARK], &[put(9), MIN_OFFSET]])

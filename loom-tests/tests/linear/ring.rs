@@ -39,6 +39,7 @@ models! {
     assign_beside_put: "an old put beside assign and a put", "4 7", 1, [], [NoSecondGeneration, FillingLeft];
     assign_beside_lease: "an old lease beside assign and a put", "4 7", 2, [], [LentLeft];
     put_at_a_full_window: "a put beyond a full window beside the removes that make room", "1 3", 3, [], [WatermarkStore];
+    gap_sealed_and_filled_by_the_next_lap: "two slides over one gap, and a put of the next lap into its slot", "1 2 3", 3, [], [SealedElsewhere];
     two_far_puts: "two puts far ahead of an empty window", "1 2 3", 2, [], [NoJump];
     old_lease_beside_the_next_lap: "a shared lease beside remove, and a put of the next lap", "4", 2, [], [];
 }
@@ -125,6 +126,10 @@ fn assign_beside_lease() {
 
 fn put_at_a_full_window() {
     two(all::put_at_a_full_window);
+}
+
+fn gap_sealed_and_filled_by_the_next_lap() {
+    two(all::gap_sealed_and_filled_by_the_next_lap);
 }
 
 fn two_far_puts() {
