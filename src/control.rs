@@ -237,9 +237,6 @@ impl Control {
         Self::AssignEndByMax,
         Self::AdmittedRelaxed,
         Self::NoSecondGeneration,
-        Self::FallenAnnounced,
-        Self::DoomedIsBusy,
-        Self::SealedElsewhere,
         Self::DoomedSilent,
         Self::GenerationFirst,
         Self::Unbounded,
@@ -269,6 +266,9 @@ impl Control {
         Self::BudgetPaidBackTwice,
         Self::BudgetUnmet,
     ];
+
+    /// Those that the models of linearizability notice.
+    pub const LINEAR: &[Self] = &[Self::FallenAnnounced, Self::DoomedIsBusy, Self::SealedElsewhere];
 
     /// Every one of the skip list, in order.
     pub const SKIP: &[Self] = &[

@@ -23,3 +23,13 @@ mod ring;
 mod skip;
 #[path = "../../../tests/linear/spec.rs"]
 mod spec;
+
+/// A weakening that no model notices is a mechanism that no model checks.
+#[test]
+fn every_control_has_a_model() {
+    let models = ring::MODELS.iter().chain(skip::MODELS);
+    let controls: Vec<_> = models.flat_map(|model| model.controls).collect();
+    let all = inflight::model::Control::LINEAR;
+    let missing: Vec<_> = all.iter().filter(|one| !controls.contains(one)).collect();
+    assert!(missing.is_empty(), "controls without a model: {missing:?}");
+}

@@ -83,7 +83,7 @@ pub fn check(models: &'static [Model], test: &str, name: &str) {
     let model = models.iter().find(|model| model.name == name).expect("in the table");
     if let Ok(how) = std::env::var(HOW) {
         let (way, control) = how.split_once(' ').expect("a way and a control");
-        let mut controls = Control::ALL.iter().chain(Control::SKIP);
+        let mut controls = Control::ALL.iter().chain(Control::SKIP).chain(Control::LINEAR);
         let known = controls.find(|one| format!("{one:?}") == control);
         assert!(known.is_some() || control == "none", "{control} is not in the list");
         run_here(model, way == "rmw", known.copied());
