@@ -131,7 +131,7 @@ pub enum PutErrorKind {
     Full,
     /// Waiting or held already.
     Duplicate,
-    /// Finished or sealed already, above the watermark.
+    /// Finished, sealed or given up already, above the watermark.
     Passed,
     /// Below the watermark.
     BelowWatermark,
