@@ -196,6 +196,18 @@ fn a_take_may_pass_by_only_what_came_beside_it() {
 }
 
 #[test]
+fn a_floor_takes_what_a_shared_take_has_claimed() {
+    let step = Step::Take { part: 0, n: 2, shared: true, now: None, token: 1 };
+    let shared = (step, Answer::Taken(Ok(vec![(0, 0, 1)])));
+    let step = Step::AdvanceFloor { part: 0, low: 2 };
+    let floor = (step, Answer::Floor(Ok((2, vec![0], 1))));
+    let puts = [(0, put(0, Ok(true))), (0, put(1, Ok(false)))];
+    let calls = [&puts[..], &[(1, shared), (2, take(1, 2, &[])), (2, floor)]].concat();
+    assert!(by_hand(&calls, &[0, 0, 1, 1, 2, 3, 3, 4, 4, 2]));
+    assert!(!by_hand(&calls, &[0, 0, 1, 1, 2, 3, 3, 2, 4, 4]), "the floor came later");
+}
+
+#[test]
 fn of_a_dry_take_and_a_put_one_knows() {
     let calls = |hint| {
         [(0, put(0, Ok(true))), (1, remove(0, Ok(1))), (1, take(1, 1, &[])), (2, put(1, Ok(hint)))]

@@ -77,7 +77,7 @@ pub fn history<R: Assign<Window: Window<Value = Message>>, C>(
 #[track_caller]
 pub fn accepted(rules: Rules, start: u64, history: &History) {
     let Err(Refused { event }) = check(rules, start, history) else { return };
-    let told = history.events.iter().take(event + 1).map(|event| match *event {
+    let told = history.events.iter().map(|event| match *event {
         Event::Call(op) => {
             let op = &history.ops[op];
             format!("thread {} calls   {:?}", op.thread, op.step)
@@ -88,23 +88,20 @@ pub fn accepted(rules: Rules, start: u64, history: &History) {
         }
     });
     let told: Vec<String> = told.collect();
-    let from = told.len().saturating_sub(60);
-    // What they answer later is explained together with it.
+    let from = event.saturating_sub(60);
+    // What the calls under way answer later is explained together with it.
     let mut under_way = Vec::new();
-    for event in history.events.iter().take(event + 1) {
+    for event in &history.events[..=event] {
         match *event {
             Event::Call(op) => under_way.push(op),
             Event::Return(op) => under_way.retain(|one| *one != op),
         }
     }
-    let under_way = under_way.into_iter().map(|op| {
-        let op = &history.ops[op];
-        format!("thread {} will answer {:?} to {:?}", op.thread, op.answer, op.step)
-    });
-    let under_way: Vec<String> = under_way.collect();
+    let ends = |event: &Event| matches!(event, Event::Return(op) if under_way.contains(op));
+    let last = history.events.iter().rposition(ends).unwrap_or(event).max(event);
     panic!(
-        "no order explains the last answer:\n{}\nunder way:\n{}\nby {rules:?}",
-        told[from..].join("\n"),
-        under_way.join("\n"),
+        "no order explains the last answer:\n{}\nafterwards:\n{}\nby {rules:?}",
+        told[from..=event].join("\n"),
+        told[event + 1..=last].join("\n"),
     );
 }

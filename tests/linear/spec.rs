@@ -33,7 +33,7 @@
 //! 6. A closed window is over for a take though a put that began before is under way.
 //! 7. A take beside an assign may pass by what that has just dropped.
 //! 8. A message that a shared take has claimed and not yet cloned counts as lent for a floor; the
-//!    take then answers with fewer.
+//!    take then answers with fewer, or, when nothing is left of them, claims others.
 //!
 //! Left out: `since` and what hangs on it (`touch`, `stalled`), which is a hint; bytes; panics.
 
@@ -136,6 +136,8 @@ struct Progress {
     over: bool,
     /// Filled and not yet ready.
     filled: Vec<u64>,
+    /// Claimed by this take, for a floor to take away.
+    spare: Vec<u64>,
     /// Claimed by this take, and doomed by a floor before it was held.
     lost: Vec<u64>,
     /// Of a take, the idle mark may have been claimed.
@@ -194,7 +196,7 @@ pub fn check(rules: Rules, start: u64, history: &History) -> Result<(), Refused>
         pending: BTreeMap::new(),
     };
     let mut states = HashSet::from([first]);
-    let search = Search { rules, ops: &history.ops };
+    let search = Search { rules, ops: &history.ops, floors: floors(history) };
     for (at, event) in history.events.iter().enumerate() {
         states = match *event {
             Event::Call(op) => states.into_iter().map(|state| search.call(state, op)).collect(),
@@ -210,6 +212,36 @@ pub fn check(rules: Rules, start: u64, history: &History) -> Result<(), Refused>
 struct Search<'h> {
     rules: Rules,
     ops: &'h [Op],
+    /// The shared takes beside a floor, and the highest one, which may have taken what they
+    /// claimed.
+    floors: BTreeMap<usize, u64>,
+}
+
+fn floors(history: &History) -> BTreeMap<usize, u64> {
+    let shared = |op: usize| matches!(history.ops[op].step, Step::Take { shared: true, .. });
+    let low = |op: usize| match history.ops[op].step {
+        Step::AdvanceFloor { low, .. } => Some(low),
+        _ => None,
+    };
+    let mut floors = BTreeMap::new();
+    let mut open: Vec<usize> = Vec::new();
+    for event in &history.events {
+        match *event {
+            Event::Call(op) => {
+                for &other in &open {
+                    for (take, floor) in [(op, other), (other, op)] {
+                        if let Some(low) = low(floor).filter(|_| shared(take)) {
+                            let highest = floors.entry(take).or_insert(low);
+                            *highest = low.max(*highest);
+                        }
+                    }
+                }
+                open.push(op);
+            }
+            Event::Return(op) => open.retain(|one| *one != op),
+        }
+    }
+    floors
 }
 
 impl Search<'_> {
@@ -239,6 +271,7 @@ impl Search<'_> {
             least: 0,
             over: false,
             filled: Vec::new(),
+            spare: Vec::new(),
             lost: Vec::new(),
             looked: false,
             counts: [0; 3],

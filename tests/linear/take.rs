@@ -17,6 +17,21 @@ impl Stepping<'_, '_> {
                 Some(())
             });
         }
+        let fallen = self.progress.spare.len() + self.progress.lost.len();
+        if let Some(&low) = search.floors.get(&self.progress.op)
+            && self.progress.at == 0
+            && self.progress.item + fallen < n
+        {
+            for (&offset, slot) in self.state.slots.range(..low) {
+                if matches!(slot.phase, Phase::Ready { .. }) {
+                    self.go(|state, progress| {
+                        state.slots.get_mut(&offset)?.phase = Phase::Lent(token);
+                        progress.spare.push(offset);
+                        in_force.then_some(())
+                    });
+                }
+            }
+        }
         if self.state.idle && self.progress.at == 0 && !self.progress.looked && n > 0 {
             // Its last look claims the idle mark, also when that then finds something.
             self.go(|state, progress| {
@@ -63,11 +78,7 @@ impl Stepping<'_, '_> {
         }
         let generation = self.progress.counts[0];
         let offsets: Vec<u64> = taken.iter().map(|one| one.0).collect();
-        if !self.progress.lost.is_empty() {
-            return;
-        }
-        let lost = self.progress.counts[1];
-        if self.progress.at == 0 && taken.len() + lost < n && in_force {
+        if self.progress.at == 0 && taken.len() + fallen + self.progress.counts[1] < n && in_force {
             let last = offsets.last().copied().unwrap_or(0);
             let owed = self.state.slots.range(last..).any(|(_, slot)| match slot.phase {
                 Phase::Ready { owed, .. } => owed >> thread & 1 == 1,
@@ -100,7 +111,7 @@ impl Stepping<'_, '_> {
             }),
             None => self.when(|state| {
                 state.leases.insert(token, lease);
-                Some(())
+                (fallen == 0).then_some(())
             }),
         }
     }
@@ -123,7 +134,7 @@ impl Stepping<'_, '_> {
                 (!state.slots.values().any(announced)).then_some(())
             });
         }
-        if !self.progress.lost.is_empty() {
+        if !self.progress.lost.is_empty() || !self.progress.spare.is_empty() {
             return;
         }
         let search = self.search;

@@ -59,24 +59,21 @@ impl Stepping<'_, '_> {
                         in_force.then_some(())
                     });
                 }
-                let shared_takes = self.state.pending.iter().filter(|(_, progress)| {
-                    !progress.over
-                        && matches!(search.ops[progress.op].step, Step::Take { shared: true, .. })
-                });
-                let shared_takes: Vec<usize> = shared_takes.map(|(&thread, _)| thread).collect();
                 // In which order, only others can tell.
                 let most = if self.state.pending.len() == 1 { 1 } else { usize::MAX };
                 for (offset, slot) in below.into_iter().filter(|(_, slot)| here(slot)).take(most) {
                     let lent = matches!(slot.phase, Phase::Lent(_));
-                    let by = shared_takes.iter().copied().map(Some).filter(|_| !lent);
-                    for by in by.chain(lent.then_some(None)) {
+                    if lent {
                         self.go(|state, progress| {
                             progress.counts[1] += 1;
                             state.slots.remove(&offset);
                             let residue = search.residue(state, offset);
                             state.doomed.insert((state.generation, offset), residue);
-                            if let Some(by) = by {
-                                state.pending.get_mut(&by)?.lost.push(offset);
+                            for take in state.pending.values_mut() {
+                                if take.spare.contains(&offset) {
+                                    take.spare.retain(|one| *one != offset);
+                                    take.lost.push(offset);
+                                }
                             }
                             in_force.then_some(())
                         });
