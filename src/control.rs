@@ -154,6 +154,12 @@ pub enum Control {
     ChunkByStore,
     /// A chunk is given back with a slot that is being filled.
     GivenBackFilling,
+    /// A chunk is shown in the table by a party that has no reference to it.
+    ChunkNotKept,
+    /// A chunk that is given back stays in the table.
+    ChunkStaysShown,
+    /// A chunk is given back by a party that has no reference to its block.
+    ChunkOutlivesBlock,
     /// Enders of two batches do not meet.
     BatchesDoNotMeet,
     /// An ender raises its batch's offset before it has claimed its part.
@@ -286,6 +292,9 @@ impl Control {
         Self::ChunkForgetsSeal,
         Self::ChunkByStore,
         Self::GivenBackFilling,
+        Self::ChunkNotKept,
+        Self::ChunkStaysShown,
+        Self::ChunkOutlivesBlock,
         Self::OrphanFreed,
         Self::OrphanForgotten,
     ];
@@ -343,6 +352,8 @@ pub enum Branch {
     Orphaned,
     /// A chunk was given back before its block was passed.
     ChunkGivenBack,
+    /// A slot was found by the chunk that the table shows.
+    FoundByChunk,
     /// A floor doomed a lent slot.
     FloorDoomed,
     /// A put found its message below the floor.
@@ -391,6 +402,7 @@ impl Branch {
         Self::TableRetired,
         Self::Orphaned,
         Self::ChunkGivenBack,
+        Self::FoundByChunk,
     ];
 }
 

@@ -74,7 +74,7 @@
 //!
 //! The tables are a [`RingWindow`]'s. In a `SkipWindow` finding an offset costs O(1) in a window of
 //! a few thousand dense offsets and O(log *d*) beyond; a put may allocate (a block of 64 offsets, a
-//! chunk of 4), as may `assign`, `advance_to` and a slide (a block); every call pins the thread, and
+//! chunk of 4 or 64 slots), as may `assign`, `advance_to` and a slide (a block); every call pins the thread, and
 //! that has `SeqCst` fences, of `crossbeam-epoch`. In a window numbered by arrival, of either kind,
 //! finding an offset is a search of O(log *d*) steps.
 //!

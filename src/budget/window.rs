@@ -227,6 +227,11 @@ impl<W: Window, B: Deref<Target = Budget>> Space for Budgeted<W, B> {
     }
 
     #[inline(always)]
+    fn filled(&self, place: Place<'_, Self::Value>, pin: &Self::Pin) {
+        self.window.space().filled(place, pin);
+    }
+
+    #[inline(always)]
     fn vacated(&self, slot: &Slot<Self::Value>, pin: &Self::Pin) {
         self.window.space().vacated(slot, pin);
     }

@@ -278,6 +278,10 @@ pub trait Space {
     #[doc(hidden)]
     fn begin(&self, first: Pos, pin: &Self::Pin);
 
+    /// A put has made this place FILLING.
+    #[doc(hidden)]
+    fn filled(&self, place: Place<'_, Self::Value>, pin: &Self::Pin);
+
     /// A message in this slot has been finished by this call, which was pinned before.
     #[doc(hidden)]
     fn vacated(&self, slot: &Slot<Self::Value>, pin: &Self::Pin);

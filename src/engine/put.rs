@@ -279,6 +279,7 @@ impl<'a: 'p, 'p, 'c, S: Space + ?Sized> Filled<'a, 'p, 'c, S> {
     /// Stores a message in a slot that [`Filled::enter`] gave.
     #[inline(always)]
     fn push(&mut self, place: Place<'p, S::Value>, offset: u64, bytes: u32, value: S::Value) {
+        self.part.space.filled(place, self.pin);
         // SAFETY: `enter` made it FILLING, for this put alone, and `pin` keeps it alive.
         unsafe {
             place.slot.write(offset, bytes, value);

@@ -436,6 +436,9 @@ impl<T> Space for Ring<[Slot<T>]> {
     #[inline(always)]
     fn vacated(&self, _: &Slot<T>, (): &()) {}
 
+    #[inline(always)]
+    fn filled(&self, _: Place<'_, T>, (): &()) {}
+
     /// As [`Space::vacated`].
     #[inline(always)]
     unsafe fn released(&self, _: &Slot<T>, (): &()) {}

@@ -19,7 +19,8 @@
 //!
 //! # Reclamation
 //!
-//! A block has a reference for level 0 and one for whoever is linking it into shortcuts. The
+//! A block has a reference for level 0 and one for whoever is linking it into shortcuts (and for a
+//! moment whoever shows it in the table anew, or gives its one chunk back). The
 //! party that drops the last one takes the block out of every shortcut (popping every key up to
 //! its own from its levels), then retires it. So what a shortcut shows was not retired before the
 //! caller's pin. But it may have been *passed* already, while its inserter is stopped, and then
@@ -36,10 +37,10 @@ use core::ptr;
 
 use crate::control::{Branch, Control, hit, weak};
 use crate::position::Pos;
-use crate::skiplist::block::{Block, Link, Linked, key};
+use crate::skiplist::block::{Block, ChunkRef, Link, Linked, key};
 use crate::skiplist::reclaim::{Domain, Pin, check};
 use crate::skiplist::table::Table;
-use crate::slot::Taken;
+use crate::slot::{Place, Slot, Taken};
 use crate::sync::{AtomicWord, Ordering, Word, const_unless_loom};
 
 const LEVELS: usize = if cfg!(loom) { 1 } else { 12 };
@@ -117,12 +118,19 @@ impl<T> List<T> {
         pin: &'p Pin,
     ) -> Option<&'p Block<T>> {
         // SAFETY: what the table shows was not retired before the pin.
-        if let Some(block) = unsafe { Self::alive(self.table.get(key, pin), pin) }
+        if let Some(block) = unsafe { self.table.get(key, pin).shown() }
             && block.key() == key
         {
             return Some(block);
         }
         self.search(key, from, pin)
+    }
+
+    /// The place of a position, if the table leads to it at once.
+    #[inline(always)]
+    pub(crate) fn place<'p>(&self, pos: Pos, pin: &'p Pin) -> Option<Place<'p, T>> {
+        // SAFETY: read under the pin.
+        unsafe { self.table.get(key(pos), pin).place(pos) }
     }
 
     #[inline(never)]
@@ -131,7 +139,7 @@ impl<T> List<T> {
             (block.key() >= from || weak(Control::ThroughPassed)) && block.key() <= key
         };
         // SAFETY: as in `at_or_below`.
-        if let Some(block) = unsafe { Self::alive(self.table.get_older(key, pin), pin) }
+        if let Some(block) = unsafe { self.table.get_older(key, pin).shown() }
             && block.key() == key
         {
             hit(Branch::FoundInOlder);
@@ -141,8 +149,7 @@ impl<T> List<T> {
         // SAFETY: as in `at_or_below`.
         let last = unsafe { Self::alive(self.last.load().target(), pin) }.filter(usable);
         // SAFETY: as above.
-        let before =
-            || unsafe { Self::alive(self.table.get(key.wrapping_sub(1), pin), pin).filter(usable) };
+        let before = || unsafe { self.table.get(key.wrapping_sub(1), pin).shown() }.filter(usable);
         let start = last.or_else(before);
         let mut block =
             match start.filter(|block| key - block.key() <= 1 || self.is_last(block, key, pin)) {
@@ -206,7 +213,7 @@ impl<T> List<T> {
     /// Puts a block that was found without the table into it: at once where nothing is in the way,
     /// otherwise when it was missed twice in a row.
     fn remember(&self, block: &Block<T>, pin: &Pin) {
-        if !self.table.get(block.key(), pin).is_null() {
+        if !self.table.get(block.key(), pin).target().is_null() {
             let missed = self.missed.load(Ordering::Relaxed);
             if missed != block.key() as Word {
                 self.missed.store(block.key() as Word, Ordering::Relaxed);
@@ -217,12 +224,63 @@ impl<T> List<T> {
     }
 
     /// Puts a block into the table, as an inserter would: the entry is written while this call
-    /// has a reference.
+    /// has a reference. If one chunk has all its slots, that is shown: whoever looks for a slot
+    /// then need not look at the block.
     fn show(&self, block: &Block<T>, pin: &Pin) {
-        if block.keep() {
-            self.table.set(block, pin);
+        if !block.keep() {
+            return;
+        }
+        let (key, unkept) = (block.key(), block.shown_chunk());
+        if let Some(chunk) = unkept.filter(|_| weak(Control::ChunkNotKept)) {
+            self.table.set(key, chunk, pin);
+        } else if let Some(chunk) = block.keep_chunk(pin) {
+            self.table.set(key, chunk.linked(), pin);
+            self.leave_chunk(chunk, pin);
+        } else {
+            self.table.set(key, Linked::to(block), pin);
+        }
+        self.leave(block, pin);
+    }
+
+    /// Puts the chunk that has all slots of a block into the table, if there is such a one.
+    pub(crate) fn show_chunk(&self, block: &Block<T>, pin: &Pin) {
+        if block.shown_chunk().is_some() {
+            self.show(block, pin);
+        }
+    }
+
+    /// Gives the chunk of a finished message back if that was the last one in it.
+    ///
+    /// # Safety
+    /// `slot` is a slot of a block that was alive when `pin` was made.
+    pub(crate) unsafe fn vacated(&self, slot: &Slot<T>, seal: Pos, pin: &Pin) {
+        // SAFETY: promised by the caller.
+        let Some(mut chunk) = (unsafe { Block::done(slot, seal, pin) }) else { return };
+        let block = chunk.block;
+        // Its block is not retired before the table has forgotten the chunk, which leads there.
+        let keep = chunk.may_be_shown() && !weak(Control::ChunkOutlivesBlock);
+        if keep && !block.keep() {
+            return; // no reference is left: the chunk is freed with its block
+        }
+        if chunk.take() {
+            self.leave_chunk(chunk, pin);
+        }
+        if keep {
             self.leave(block, pin);
         }
+    }
+
+    /// Drops one reference to a chunk, takes it out of the table and frees it with the last.
+    /// The caller has a reference to the block, if the table may show the chunk.
+    fn leave_chunk(&self, chunk: ChunkRef<'_, T>, pin: &Pin) {
+        if !chunk.leave() {
+            return;
+        }
+        if chunk.may_be_shown() && !weak(Control::ChunkStaysShown) {
+            self.table.clear(chunk.block.key(), chunk.linked(), pin);
+        }
+        // SAFETY: the last reference is gone, and nothing shows it.
+        unsafe { chunk.retire(pin) };
     }
 
     /// The block of `pos`, made if need be.
@@ -237,7 +295,7 @@ impl<T> List<T> {
         let found = self.at_or_below(key(pos), from, pin);
         match found {
             Some(block) if block.key() == key(pos) => Ok(block),
-            _ => self.insert(pos, from, height, pin),
+            before => self.insert(pos, before, from, height, pin),
         }
     }
 
@@ -245,11 +303,14 @@ impl<T> List<T> {
     fn insert<'p>(
         &self,
         pos: Pos,
+        before: Option<&'p Block<T>>,
         from: u64,
         height: usize,
         pin: &'p Pin,
     ) -> Result<&'p Block<T>, Taken> {
-        let new = Block::new(pos, height.min(LEVELS));
+        let dense =
+            before.is_some_and(|before| before.key() + 1 == key(pos) && before.ends_dense(pin));
+        let new = Block::new(pos, height.min(LEVELS), dense);
         // SAFETY: alive: nobody else has it before it is linked in, and nobody frees it before
         // this call has dropped its reference.
         let block = unsafe { &*new };
@@ -309,7 +370,7 @@ impl<T> List<T> {
     /// the watermark's key as read after the pin.
     fn link(&self, block: &Block<T>, from: u64, pin: &Pin) {
         self.table.came(pin);
-        self.table.set(block, pin);
+        self.table.set(block.key(), Linked::to(block), pin);
         self.last.set(Linked::to(block));
         if block.tower.is_empty() {
             return;
@@ -405,7 +466,10 @@ impl<T> List<T> {
                 self.pop_front(level, first);
             }
         }
-        self.table.clear(block, pin);
+        self.table.clear(block.key(), own, pin);
+        if let Some(chunk) = block.shown_chunk() {
+            self.table.clear(block.key(), chunk, pin);
+        }
         if self.last.load().target() == own.target() {
             self.last.exchange(own, Linked::to(ptr::null()));
         }

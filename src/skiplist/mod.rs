@@ -300,6 +300,9 @@ impl<T> Space for Blocks<T> {
 
     #[inline(always)]
     fn find<'p>(&'p self, pos: Pos, pin: &'p Pin) -> Result<Place<'p, T>, Elsewhere> {
+        if let Some(place) = self.list.place(pos, pin) {
+            return Ok(place);
+        }
         let from = key(self.words.watermark.load());
         match self.list.at_or_below(key(pos), from, pin) {
             Some(block) if block.key() == key(pos) => block.find(pos, pin),
@@ -310,9 +313,20 @@ impl<T> Space for Blocks<T> {
 
     #[inline(always)]
     fn open<'p>(&'p self, pos: Pos, pin: &'p Pin) -> Result<Place<'p, T>, Taken> {
+        if let Some(place) = self.list.place(pos, pin) {
+            return Ok(place);
+        }
         let from = key(self.words.watermark.load());
-        let height = List::<T>::height(key(pos));
-        self.list.open(pos, from, height, pin)?.open(pos, pin)
+        let block = self.list.open(pos, from, List::<T>::height(key(pos)), pin)?;
+        match block.find(pos, pin) {
+            Ok(place) => Ok(place),
+            Err(Elsewhere::Passed) => Err(Taken::Passed),
+            Err(_) => {
+                let place = block.make(pos, pin)?;
+                self.list.show_chunk(block, pin);
+                Ok(place)
+            }
+        }
     }
 
     #[inline(always)]
@@ -429,15 +443,21 @@ impl<T> Space for Blocks<T> {
     }
 
     #[inline(always)]
+    fn filled(&self, place: Place<'_, T>, _: &Pin) {
+        // SAFETY: found under the pin.
+        unsafe { Block::filled(place) };
+    }
+
+    #[inline(always)]
     fn vacated(&self, slot: &Slot<T>, pin: &Pin) {
         let watermark = self.words.watermark.load();
         // SAFETY: the message was in the slot, or lent from it, when the call was pinned.
-        if unsafe { Block::key_of(slot) } < key(watermark) + FAR {
+        if key(unsafe { Block::position_of(slot) }) < key(watermark) + FAR {
             return; // passed soon
         }
         let seal = self.words.seal(watermark, self.words.end(watermark));
         // SAFETY: as above.
-        unsafe { Block::give_back(slot, seal, pin) };
+        unsafe { self.list.vacated(slot, seal, pin) };
     }
 
     unsafe fn released(&self, slot: &Slot<T>, pin: &Pin) {

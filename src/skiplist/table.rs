@@ -1,6 +1,8 @@
 //! The table of blocks by key: the shortcut that most calls take. It grows with the number of
 //! blocks, and is never the truth: an entry may be missing, or another block's.
 //!
+//! An entry shows a block, or the chunk that has all slots of one, which leads to the block.
+//!
 //! # Growth
 //!
 //! A table twice as large takes the place of one that has fewer entries than the list has blocks.
@@ -16,6 +18,10 @@
 //! a read-modify-write): so it sees the table that they wrote to, or later ones, and clears the
 //! block's entry in the current and the older table before it retires the block. A call that pins
 //! after that sees those two, or later ones, which the block was never written to.
+//!
+//! Chunks have references of their own, for the same reason: one may be given back and retired while
+//! its block goes on. Whoever shows or gives back a chunk has one to the block as well, so that
+//! what a chunk leads to was not retired before the table has forgotten the chunk.
 //!
 //! For that, `older` changes before `current`, and `clear` reads them the other way round: a table
 //! that stops being current in between is then met as the older one.
@@ -135,35 +141,35 @@ impl<T> Table<T> {
         }
     }
 
-    /// What the entry of `key` shows.
+    /// What the entry of `key` shows: a block, or the chunk of one.
     #[inline(always)]
-    pub(crate) fn get(&self, key: u64, pin: &Pin) -> *mut Block<T> {
+    pub(crate) fn get(&self, key: u64, pin: &Pin) -> Linked<Block<T>> {
         let entry = Entries::load(&self.current, pin).entry(key);
-        entry.map_or(ptr::null_mut(), |entry| entry.load().target())
+        entry.map_or(Linked::to(ptr::null()), Link::load)
     }
 
     /// What the entry of `key` showed before the table grew.
-    pub(crate) fn get_older(&self, key: u64, pin: &Pin) -> *mut Block<T> {
+    pub(crate) fn get_older(&self, key: u64, pin: &Pin) -> Linked<Block<T>> {
         let entry = Entries::load(&self.older, pin).entry(key);
-        entry.map_or(ptr::null_mut(), |entry| entry.load().target())
+        entry.map_or(Linked::to(ptr::null()), Link::load)
     }
 
-    /// Shows a block, to which the caller has a reference.
-    pub(crate) fn set(&self, block: &Block<T>, pin: &Pin) {
-        if let Some(entry) = Entries::load(&self.current, pin).entry(block.key()) {
-            entry.set(Linked::to(block));
+    /// Shows the block of `key`, or its chunk; the caller has a reference to it, and if it is the
+    /// chunk, to both.
+    pub(crate) fn set(&self, key: u64, to: Linked<Block<T>>, pin: &Pin) {
+        if let Some(entry) = Entries::load(&self.current, pin).entry(key) {
+            entry.set(to);
         }
     }
 
-    /// Takes a block out that its last party leaves.
-    pub(crate) fn clear(&self, block: &Block<T>, pin: &Pin) {
-        let own = Linked::to(block);
+    /// Takes out what is its last party's: the block of `key`, or its chunk.
+    pub(crate) fn clear(&self, key: u64, own: Linked<Block<T>>, pin: &Pin) {
         for (of, is_older) in [(&self.current, false), (&self.older, true)] {
             if is_older && weak(Control::OlderNotCleared) {
                 continue;
             }
-            let entry = Entries::load(of, pin).entry(block.key());
-            if let Some(entry) = entry.filter(|entry| entry.load().target() == own.target()) {
+            let entry = Entries::load(of, pin).entry(key);
+            if let Some(entry) = entry.filter(|entry| entry.load().is(own)) {
                 entry.exchange(own, Linked::to(ptr::null()));
             }
         }
@@ -219,7 +225,11 @@ impl<T> Table<T> {
             // SAFETY: alive under the pin.
             unsafe { &*table.whole() }.iter().flat_map(|line| &line.0)
         });
-        entries.map(|entry| entry.load().target()).filter(|block| !block.is_null()).collect()
+        let blocks = entries.filter_map(|entry| {
+            // SAFETY: read under the pin.
+            unsafe { entry.load().shown() }
+        });
+        blocks.map(|block| block.own()).collect()
     }
 }
 

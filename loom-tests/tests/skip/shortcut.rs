@@ -3,7 +3,9 @@
 use inflight::RemoveError;
 
 use crate::harness::{Token, both, models, three};
-use crate::support::{ended, put, put_unless_sealed, remove, settled, skip_with_callers_seal};
+use crate::support::{
+    ended, put, put_unless_sealed, remove, settled, skip_with_callers_seal, slid,
+};
 
 models! {
     link_beside_pass: "a block linked into the shortcuts while it and the next are passed", "3 4 7", 3 / 2,
@@ -20,6 +22,80 @@ models! {
         [LastReference], [OlderNotCleared, OlderAfterCurrent];
     grow_twice_beside_lookup: "the table grows for the second time beside calls that look at it", "4 5 7", 3 / 2,
         [FoundInOlder, TableRetired], [OlderRetired];
+    shown_chunk_beside_lookup: "the chunk of a dense block given back beside a call that looks for it", "4 7", 3,
+        [ChunkGivenBack, FoundByChunk], [ChunkStaysShown];
+    show_beside_give_back: "the chunk of a dense block shown while it is given back", "3 4 7", 3,
+        [ChunkGivenBack, FoundByChunk], [ChunkNotKept];
+    give_back_beside_pass: "the chunk of a dense block given back while the block is passed", "3 4 7", 2,
+        [ChunkGivenBack, LastReference], [ChunkOutlivesBlock];
+}
+
+/// The block at 64 is dense, since what lies before it is in use.
+fn dense(part: &crate::support::Part) {
+    put(part, 60..64);
+    put(part, [0, 64]);
+    remove(part, 60..64);
+}
+
+fn shown_chunk_beside_lookup() {
+    let (window, part) = skip_with_callers_seal();
+    dense(&part);
+    put(&part, [65]);
+    part.advance_to(128).unwrap();
+    let other = part.clone();
+    both(
+        move || remove(&other, [65]),
+        || {
+            let gone = part.remove(66);
+            assert!(matches!(gone, Err(RemoveError::Unknown | RemoveError::Passed)), "{gone:?}");
+        },
+    );
+    remove(&part, [64, 0]);
+    settled(&part, 128, 0);
+    ended(window, part);
+}
+
+fn show_beside_give_back() {
+    let (window, part) = skip_with_callers_seal();
+    dense(&part);
+    let other = part.clone();
+    let (admitted, _) = both(
+        move || put_unless_sealed(&other, 65),
+        || {
+            put(&part, [66]);
+            part.advance_to(128).unwrap();
+            remove(&part, [66]);
+        },
+    );
+    assert_eq!(part.remove(66), Err(RemoveError::Passed));
+    if admitted {
+        remove(&part, [65]);
+    }
+    remove(&part, [64, 0]);
+    settled(&part, 128, 0);
+    ended(window, part);
+}
+
+/// The block at 320 would have the entry of the one at 64.
+fn give_back_beside_pass() {
+    let (window, part) = skip_with_callers_seal();
+    dense(&part);
+    put(&part, [128, 65]);
+    part.advance_to(128).unwrap();
+    remove(&part, [64]);
+    let other = part.clone();
+    both(
+        move || remove(&other, [65]),
+        || {
+            remove(&part, [0]);
+            assert_eq!(part.remove(325), Err(RemoveError::Unknown));
+        },
+    );
+    slid(&part, 128, 1);
+    remove(&part, [128]);
+    part.advance_to(129).unwrap();
+    settled(&part, 129, 0);
+    ended(window, part);
 }
 
 /// A put that `advance_to` may pass before it is admitted.
