@@ -440,7 +440,7 @@ fn finish<T, Sp: Space<Value = T> + ?Sized>(
     let Some(state) = held.state.take() else { return false };
     let Ok(place) = part.at(held.pos, pin) else { return false };
     let Some(taking) = place.slot.finish_held(state) else { return false };
-    part.space.vacated(place.slot, pin);
+    part.space.vacated(place.slot, || place.pos, pin);
     finishing.done(taking);
     true
 }

@@ -905,7 +905,7 @@ impl<R: WindowRef> Assignment<R> {
                 let Ok(place) = part.space.open(pos, &pin) else { continue };
                 if place.slot.seal(place.lap) {
                     sealed += 1;
-                    part.space.vacated(place.slot, &pin);
+                    part.space.vacated(place.slot, || place.pos, &pin);
                 }
             }
         }

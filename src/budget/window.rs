@@ -232,8 +232,8 @@ impl<W: Window, B: Deref<Target = Budget>> Space for Budgeted<W, B> {
     }
 
     #[inline(always)]
-    fn vacated(&self, slot: &Slot<Self::Value>, pin: &Self::Pin) {
-        self.window.space().vacated(slot, pin);
+    fn vacated(&self, slot: &Slot<Self::Value>, pos: impl FnOnce() -> Pos, pin: &Self::Pin) {
+        self.window.space().vacated(slot, pos, pin);
     }
 
     #[inline(always)]

@@ -61,7 +61,7 @@ impl<'a, S: Space + ?Sized> Part<'a, S> {
         let refused = match self.locate_after(offset, last, pin) {
             Ok(place) => match place.slot.finish(place.lap) {
                 Ok(taking) => {
-                    self.space.vacated(place.slot, pin);
+                    self.space.vacated(place.slot, || place.pos, pin);
                     return Ok((place, taking));
                 }
                 Err(Unfinished::Passed) => RemoveError::Passed,

@@ -282,9 +282,10 @@ pub trait Space {
     #[doc(hidden)]
     fn filled(&self, place: Place<'_, Self::Value>, pin: &Self::Pin);
 
-    /// A message in this slot has been finished by this call, which was pinned before.
+    /// A message in this slot, of the position, has been finished by this call, which was pinned
+    /// before.
     #[doc(hidden)]
-    fn vacated(&self, slot: &Slot<Self::Value>, pin: &Self::Pin);
+    fn vacated(&self, slot: &Slot<Self::Value>, pos: impl FnOnce() -> Pos, pin: &Self::Pin);
 
     /// A slot that was doomed in a lease has been released by it.
     ///
@@ -562,7 +563,7 @@ impl<'a, S: Space + ?Sized> Part<'a, S> {
             #[cfg(feature = "async")]
             self.wake_released();
         } else {
-            self.space.vacated(slot, pin);
+            self.space.vacated(slot, || self.space.position_of(slot), pin);
         }
         taking
     }

@@ -434,7 +434,7 @@ impl<T> Space for Ring<[Slot<T>]> {
 
     /// Slots stay where they are: nothing to do.
     #[inline(always)]
-    fn vacated(&self, _: &Slot<T>, (): &()) {}
+    fn vacated(&self, _: &Slot<T>, _: impl FnOnce() -> Pos, (): &()) {}
 
     #[inline(always)]
     fn filled(&self, _: Place<'_, T>, (): &()) {}

@@ -249,6 +249,7 @@ impl<T> Chunk<T> {
     where
         T: 'p,
     {
+        check(chunk);
         let index = pos % if dense { BLOCK } else { CHUNK };
         // SAFETY: promised by the caller. Made from the chunk's own pointer, so that it leads
         // back to the chunk.
@@ -456,7 +457,6 @@ impl<T> Block<T> {
     where
         T: 'p,
     {
-        check(chunk);
         // SAFETY: promised by the caller.
         unsafe { Chunk::place(chunk, pos, self.dense) }
     }
@@ -584,29 +584,31 @@ impl<T> Block<T> {
         &'p self,
         from: Pos,
         to: Pos,
-        pin: &'p Pin,
+        _: &'p Pin,
         visit: &mut impl FnMut(Place<'p, T>) -> core::ops::ControlFlow<B>,
     ) -> core::ops::ControlFlow<B> {
         let (mut pos, to) = (from.max(self.first()), to.min(self.first() + BLOCK));
-        let alone = self.top.load(Ordering::Acquire).is_null();
+        let (made_for, dense, len) = (self.made_for, self.dense, self.chunk_len());
+        let (mut chunk, mut end) = (Chunk::GIVEN_BACK, pos);
         // `visit` is called at one place, so that it is compiled into this.
         while pos < to {
-            let place = if alone {
-                if self.made_for < pos || self.made_for >= to {
-                    break;
-                }
+            let place = if pos == made_for {
                 self.inline_place()
             } else {
-                match self.find(pos, pin) {
-                    Ok(place) => place,
-                    Err(_) => {
-                        // On to the next chunk, or the inline slot if that comes first.
-                        let next = (pos / self.chunk_len() + 1) * self.chunk_len();
-                        let inline = pos < self.made_for && self.made_for < next;
-                        pos = if inline { self.made_for } else { next };
-                        continue;
-                    }
+                if pos >= end {
+                    // Its pointer once for all of it: a chunk that is made meanwhile counts as not
+                    // there, and all slots of one that is given back are done.
+                    chunk = self.chunk(self.chunk_of(pos));
+                    end = (pos / len + 1) * len;
                 }
+                if chunk.is_null() || chunk == Chunk::GIVEN_BACK {
+                    // On to the next chunk, or the inline slot if that comes first.
+                    let inline = pos < made_for && made_for < end;
+                    pos = if inline { made_for } else { end };
+                    continue;
+                }
+                // SAFETY: found under the pin.
+                unsafe { Chunk::place(chunk, pos, dense) }
             };
             pos = place.pos + 1;
             visit(place)?;
@@ -614,9 +616,38 @@ impl<T> Block<T> {
         core::ops::ControlFlow::Continue(())
     }
 
-    /// May the watermark pass `pos`? Seals what was never admitted below `seal`.
+    /// How far the watermark may pass, from `pos` on, at most to about `to`. Seals what was never
+    /// admitted below `seal`.
     #[inline(always)]
-    pub(crate) fn pass(&self, pos: Pos, seal: Pos, pin: &Pin) -> Step {
+    pub(crate) fn slide(&self, mut pos: Pos, to: Pos, seal: Pos, pin: &Pin) -> Pos {
+        let (made_for, dense, len) = (self.made_for, self.dense, self.chunk_len());
+        while pos < to {
+            let chunk = self.chunk(self.chunk_of(pos));
+            if chunk.is_null() || chunk == Chunk::GIVEN_BACK {
+                match self.pass(pos, seal, pin) {
+                    Step::To(next) => pos = next,
+                    Step::Stop => return pos,
+                }
+                continue;
+            }
+            let end = to.min((pos / len + 1) * len);
+            while pos < end {
+                let place = match pos == made_for {
+                    true => self.inline_place(),
+                    // SAFETY: found under the pin.
+                    false => unsafe { Chunk::place(chunk, pos, dense) },
+                };
+                if !pass(&place, seal) {
+                    return pos;
+                }
+                pos += 1;
+            }
+        }
+        pos
+    }
+
+    /// May the watermark pass `pos`? Seals what was never admitted below `seal`.
+    fn pass(&self, pos: Pos, seal: Pos, pin: &Pin) -> Step {
         if let Ok(place) = self.find(pos, pin) {
             return if pass(&place, seal) { Step::To(pos + 1) } else { Step::Stop };
         }
@@ -722,18 +753,15 @@ impl<T> Block<T> {
         }
     }
 
-    /// The place of `pos`, right after that of a slot, when the same chunk has both.
+    /// The place of `pos`, right after the last one, when the same chunk has both.
     ///
     /// # Safety
-    /// `slot` was found under a pin that lasts for `'p`.
+    /// The last was found under a pin that lasts for `'p`.
     #[inline(always)]
-    pub(crate) unsafe fn beside<'p>(slot: &Slot<T>, pos: Pos) -> Option<Place<'p, T>>
-    where
-        T: 'p,
-    {
+    pub(crate) unsafe fn beside<'p>(last: Place<'p, T>, pos: Pos) -> Option<Place<'p, T>> {
         // SAFETY: promised by the caller.
         let Home::Chunk { chunk, dense, made_for, .. } =
-            (unsafe { Self::home(slot, slot.state().lap()) })
+            (unsafe { Self::home(last.slot, last.lap) })
         else {
             return None;
         };

@@ -21,7 +21,7 @@ use crate::slot::{Lap, Phase, Place, Slot, Taken};
 use crate::sync::{NARROW, Ordering, Word, const_unless_loom};
 use crate::window::{RefSealed, Sealed, Window, WindowRef};
 
-use block::{BLOCK, Block, Step, key};
+use block::{BLOCK, Block, key};
 use list::List;
 use reclaim::Pin;
 
@@ -332,7 +332,7 @@ impl<T> Space for Blocks<T> {
     #[inline(always)]
     fn beside<'p>(&'p self, last: Place<'p, T>, pos: Pos, _: &'p Pin) -> Option<Place<'p, T>> {
         // SAFETY: found under the pin.
-        (last.pos + 1 == pos).then(|| unsafe { Block::beside(last.slot, pos) }).flatten()
+        (last.pos + 1 == pos).then(|| unsafe { Block::beside(last, pos) }).flatten()
     }
 
     fn make_room(
@@ -405,11 +405,8 @@ impl<T> Space for Blocks<T> {
             let last = block.first() + BLOCK;
             // What an assignment left below the watermark is passed whatever it is doing.
             let mut pos = watermark.min(last);
-            while pos < last.min(end) {
-                match block.pass(pos, seal, pin) {
-                    Step::To(next) => pos = next,
-                    Step::Stop => break,
-                }
+            if pos < last.min(end) {
+                pos = block.slide(pos, last.min(end), seal, pin);
             }
             if pos == last && self.pass_block(block, pos, seal, pin) {
                 continue;
@@ -449,14 +446,13 @@ impl<T> Space for Blocks<T> {
     }
 
     #[inline(always)]
-    fn vacated(&self, slot: &Slot<T>, pin: &Pin) {
+    fn vacated(&self, slot: &Slot<T>, pos: impl FnOnce() -> Pos, pin: &Pin) {
         let watermark = self.words.watermark.load();
-        // SAFETY: the message was in the slot, or lent from it, when the call was pinned.
-        if key(unsafe { Block::position_of(slot) }) < key(watermark) + FAR {
+        if key(pos()) < key(watermark) + FAR {
             return; // passed soon
         }
         let seal = self.words.seal(watermark, self.words.end(watermark));
-        // SAFETY: as above.
+        // SAFETY: the message was in the slot, or lent from it, when the call was pinned.
         unsafe { self.list.vacated(slot, seal, pin) };
     }
 
