@@ -9,7 +9,8 @@ use crate::error::{
     RevokeError, SkipReason, Stale, TakeError,
 };
 use crate::lease::Lease;
-use crate::shared::{SharedLease, SharedLeaseIn, Shelf};
+use crate::shared::{SharedLease, SharedLeaseIn};
+use crate::shelf::Shelf;
 use crate::window::{Value, Window, WindowRef};
 
 /// One assignment of a partition to this consumer: maps offsets to the window, fences the older

@@ -34,7 +34,7 @@
 //! | offset | position of a message in its log; every "next" offset is exclusive |
 //! | put, take | admit a message; claim the lowest ready ones by a lease |
 //! | lease | a claim: committed, rolled back, or dropped, which rolls back. [`Lease`] lends messages in place; [`SharedLease`] holds clones, and its messages can be taken away |
-//! | detach | end a lease and leave its messages held, to be removed by number or revoked |
+//! | detach | end a lease and leave its messages held, to be removed by number or revoked; [`Detached`], the receipt of a shared lease, can also give them back |
 //! | remove | finish one offset by number |
 //! | revoke | take a held message from whoever holds it |
 //! | watermark | everything below it is finished; never goes back while an assignment lasts |
@@ -165,8 +165,18 @@
 //! | `rollback` | O(*n*) | AcqRel | lock-free | no |
 //! | `split` | O(*n*), and O(*n*) for each taken out; no access to the window | none | wait-free | with `alloc`, as it fills |
 //! | `detach` | O(*n*), no access to the window | none | wait-free | no |
+//! | `into_detached` | O(*n*), no access to the window | none | wait-free | with `alloc`, once |
 //! | `into_values` | O(1) and the slide, each message | AcqRel | lock-free | no |
 //! | `touch` | O(*n*) | acquire, relaxed stores | wait-free | no |
+//!
+//! ## Detached
+//!
+//! | method | cost | ordering | progress | allocates |
+//! |---|---|---|---|---|
+//! | `len`, `is_empty` | O(1) | none | wait-free | no |
+//! | `offsets` | O(*n*) in all | none | wait-free | no |
+//! | `touch` | O(*n*) | acquire, relaxed stores | wait-free | no |
+//! | `give_back` | O(*n*) | AcqRel | lock-free | no |
 //!
 //! ## Snapshot
 //!
@@ -254,6 +264,7 @@ mod assignment;
 mod batch;
 mod budget;
 mod control;
+mod detached;
 mod engine;
 mod error;
 mod flow;
@@ -262,6 +273,7 @@ mod look;
 mod position;
 mod ring;
 mod shared;
+mod shelf;
 #[cfg(all(feature = "alloc", target_has_atomic = "ptr"))]
 mod skiplist;
 mod slot;
@@ -359,6 +371,7 @@ pub use batch::{Batch, BatchError, BatchId, BatchRef, BatchWatermark, Batches, B
 #[cfg(feature = "async")]
 pub use budget::ReserveFuture;
 pub use budget::{Budget, Budgeted, Permit, Share};
+pub use detached::{Detached, DetachedIn};
 #[cfg(feature = "async")]
 pub use error::WaitError;
 pub use error::{
@@ -369,9 +382,8 @@ pub use flow::Usage;
 pub use lease::{Iter, Lease, Message, Values};
 pub use look::{Look, Pending, Picture, Stage, Stalled};
 pub use ring::RingWindow;
-pub use shared::{
-    Held, Iter as SharedIter, SharedLease, SharedLeaseIn, Shelf, Values as SharedValues,
-};
+pub use shared::{Iter as SharedIter, SharedLease, SharedLeaseIn, Values as SharedValues};
+pub use shelf::{Held, Shelf};
 #[cfg(all(feature = "alloc", target_has_atomic = "ptr"))]
 pub use skiplist::{Participant, SkipWindow};
 pub use snapshot::{Filter, Finished, Restored, Snapshot, SnapshotError, Taken};

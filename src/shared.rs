@@ -4,141 +4,13 @@ use core::fmt;
 
 use crate::assignment::Assignment;
 use crate::control::{Control, weak};
+use crate::detached::{Detached, OrBack};
 use crate::engine::{Finishing, Space, for_each};
 use crate::error::{Next, RemoveError, Report, Stale, TakeError};
-use crate::position::Pos;
-use crate::slot::State;
+#[cfg(feature = "alloc")]
+use crate::shelf::DefaultShelf;
+use crate::shelf::{Held, Shelf, give_back, touch};
 use crate::window::{Value, WindowRef};
-
-/// A clone of a message, and the word to know the original by.
-pub struct Held<T> {
-    offset: u64,
-    pos: Pos,
-    deliveries: u32,
-    /// None when this lease has finished the message.
-    state: Option<State>,
-    value: T,
-}
-
-impl<T> Held<T> {
-    /// The message's offset in the log.
-    pub const fn offset(&self) -> u64 {
-        self.offset
-    }
-
-    /// How often the message was taken, this time included.
-    pub const fn deliveries(&self) -> u32 {
-        self.deliveries
-    }
-
-    /// The message.
-    pub const fn value(&self) -> &T {
-        &self.value
-    }
-}
-
-impl<T: fmt::Debug> fmt::Debug for Held<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Held")
-            .field("offset", &self.offset)
-            .field("deliveries", &self.deliveries)
-            .field("value", &self.value)
-            .finish()
-    }
-}
-
-/// Where a shared lease keeps its clones: `Vec`, or `heapless::Vec` of at most `B`.
-pub trait Shelf<T>: ShelfSealed {
-    #[doc(hidden)]
-    fn with_room(n: usize) -> Self;
-    #[doc(hidden)]
-    fn room() -> usize;
-    #[doc(hidden)]
-    fn push(&mut self, held: Held<T>);
-    #[doc(hidden)]
-    fn items(&self) -> &[Held<T>];
-    #[doc(hidden)]
-    fn items_mut(&mut self) -> &mut [Held<T>];
-    #[doc(hidden)]
-    fn pop(&mut self) -> Option<Held<T>>;
-    #[doc(hidden)]
-    fn remove(&mut self, index: usize) -> Option<Held<T>>;
-}
-
-/// Closed to implementations outside.
-pub trait ShelfSealed {}
-
-#[cfg(feature = "alloc")]
-impl<T> ShelfSealed for alloc::vec::Vec<Held<T>> {}
-#[cfg(feature = "alloc")]
-impl<T> Shelf<T> for alloc::vec::Vec<Held<T>> {
-    fn with_room(n: usize) -> Self {
-        Self::with_capacity(n)
-    }
-
-    fn room() -> usize {
-        usize::MAX
-    }
-
-    fn push(&mut self, held: Held<T>) {
-        self.push(held);
-    }
-
-    fn items(&self) -> &[Held<T>] {
-        self
-    }
-
-    fn items_mut(&mut self) -> &mut [Held<T>] {
-        self
-    }
-
-    fn pop(&mut self) -> Option<Held<T>> {
-        self.pop()
-    }
-
-    fn remove(&mut self, index: usize) -> Option<Held<T>> {
-        // Looked at here, so that there is no path to a panic.
-        (index < self.len()).then(|| self.remove(index))
-    }
-}
-
-impl<T, const B: usize> ShelfSealed for heapless::Vec<Held<T>, B> {}
-impl<T, const B: usize> Shelf<T> for heapless::Vec<Held<T>, B> {
-    fn with_room(_: usize) -> Self {
-        Self::new()
-    }
-
-    fn room() -> usize {
-        B
-    }
-
-    fn push(&mut self, held: Held<T>) {
-        // A take asks for at most `room`, so this never has one too many.
-        let _ = self.push(held);
-    }
-
-    fn items(&self) -> &[Held<T>] {
-        self
-    }
-
-    fn items_mut(&mut self) -> &mut [Held<T>] {
-        self
-    }
-
-    fn pop(&mut self) -> Option<Held<T>> {
-        self.pop()
-    }
-
-    fn remove(&mut self, index: usize) -> Option<Held<T>> {
-        // Looked at here, so that there is no path to a panic.
-        (index < self.len()).then(|| self.remove(index))
-    }
-}
-
-/// The default shelf of a shared lease.
-#[cfg(feature = "alloc")]
-#[doc(hidden)]
-pub type DefaultShelf<T> = alloc::vec::Vec<Held<T>>;
 
 macro_rules! shared_lease {
     ($(#[$meta:meta])* $vis:vis struct $name:ident { $($body:tt)* }) => {
@@ -377,26 +249,8 @@ impl<R: WindowRef, S: Shelf<Value<R>>> SharedLease<R, S> {
         Ok(Report { next, applied, gone, dispatch })
     }
 
-    /// Gives back what is still held; how many were, how many were gone, and whether that ended
-    /// an idle period.
     fn return_rest(&mut self) -> (usize, usize, bool) {
-        let part = self.part.part();
-        let pin = self.part.pin();
-        let mut lowest: Option<Pos> = None;
-        let (mut returned, mut gone) = (0, 0);
-        for held in self.held.items_mut() {
-            let Some(state) = held.state.take() else { continue };
-            match part.at(held.pos, &pin) {
-                Ok(place) if place.slot.return_held(state) => {
-                    // Not always the first: `into_values` has turned the order round.
-                    lowest = Some(lowest.map_or(place.pos, |lowest| lowest.min(place.pos)));
-                    returned += 1;
-                }
-                _ => gone += 1,
-            }
-        }
-        let dispatch = lowest.is_some_and(|lowest| part.returned(lowest));
-        (returned, gone, dispatch)
+        give_back(&self.part, self.held.items_mut())
     }
 
     /// Ends the lease and keeps its messages held: each waits to be removed by number, or revoked.
@@ -404,6 +258,33 @@ impl<R: WindowRef, S: Shelf<Value<R>>> SharedLease<R, S> {
         for held in self.held.items_mut() {
             held.state = None;
         }
+    }
+
+    /// As [`SharedLease::detach`], with a receipt that can give the messages back. The clones are
+    /// dropped; when the drop of one panics, all messages are given back and the panic goes on.
+    ///
+    /// ```
+    /// use inflight::{RingWindow, Window};
+    ///
+    /// let window = RingWindow::<String, 8>::new();
+    /// let part = window.assign(0);
+    /// part.put(0, "try again later".to_owned())?;
+    /// let detached = part.take_shared(1)?.into_detached();
+    /// // Held, and nobody has a clone.
+    /// assert!(part.take_shared(1).is_err());
+    /// // The time has come.
+    /// assert_eq!(detached.give_back()?.applied, 1);
+    /// assert_eq!(part.take_shared(1)?.messages()[0].deliveries(), 2);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn into_detached(mut self) -> Detached<R, S::Bare> {
+        let part = self.part.clone();
+        let mut detached = Detached::new(part, self.held.items_mut());
+        let back = OrBack(&mut detached);
+        // User code: the drop of each clone. Without its words the lease gives nothing back.
+        drop(self);
+        core::mem::forget(back);
+        detached
     }
 
     /// The clones, moved out: each message is finished as it is yielded; one that somebody else
@@ -416,17 +297,7 @@ impl<R: WindowRef, S: Shelf<Value<R>>> SharedLease<R, S> {
 
     /// Stamps the messages anew: those still held count as taken at `now`.
     pub fn touch(&self, now: u64) {
-        let part = self.part.part();
-        let pin = self.part.pin();
-        for held in self.held.items() {
-            if let (Some(state), Ok(place)) = (held.state, part.at(held.pos, &pin)) {
-                // Somebody may take the message away in between; then its younger holder counts
-                // as touched: a hint for `stalled`, as `since` always is.
-                if place.slot.is_held(state) {
-                    place.slot.stamp(Some(now));
-                }
-            }
-        }
+        touch(&self.part, self.held.items(), now);
     }
 }
 

@@ -6,12 +6,13 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-const TYPES: [&str; 13] = [
+const TYPES: [&str; 14] = [
     "Window",
     "Assignment",
     "At",
     "Lease",
     "SharedLease",
+    "Detached",
     "Snapshot",
     "BatchWatermark",
     "BoxedBatchWatermark",

@@ -9,7 +9,9 @@ use std::marker::PhantomData;
 use std::rc::Rc;
 use std::sync::{Arc, MutexGuard};
 
-use inflight::{Assignment, Lease, RingWindow, SharedLease, SharedLeaseIn, Values};
+use inflight::{
+    Assignment, Detached, DetachedIn, Lease, RingWindow, SharedLease, SharedLeaseIn, Values,
+};
 
 const fn send<T: ?Sized + Send>() {}
 const fn sync<T: ?Sized + Sync>() {}
@@ -95,6 +97,20 @@ fn a_shared_lease_is_as_its_clones() {
     no_sync!(SharedLease<Owned<OnlySend>>, SharedLeaseIn<Borrowed<OnlySend>, 4>);
     no_send!(SharedLease<Owned<Neither>>, SharedLeaseIn<Borrowed<Neither>, 4>);
     no_sync!(SharedLease<Owned<Neither>>, SharedLeaseIn<Borrowed<Neither>, 4>);
+}
+
+#[test]
+fn a_receipt_goes_where_its_window_goes() {
+    send::<Detached<Borrowed<Both>>>();
+    sync::<Detached<Borrowed<Both>>>();
+    send::<DetachedIn<Borrowed<Both>, 4>>();
+    sync::<DetachedIn<Borrowed<Both>, 4>>();
+    // It has no clone, and shows no message.
+    send::<Detached<Owned<OnlySend>>>();
+    sync::<Detached<Owned<OnlySend>>>();
+    sync::<DetachedIn<Owned<OnlySend>, 4>>();
+    no_send!(Detached<Owned<OnlySync>>, Detached<Owned<Neither>>, DetachedIn<Borrowed<Neither>, 4>);
+    no_sync!(Detached<Owned<OnlySync>>, Detached<Owned<Neither>>, DetachedIn<Borrowed<Neither>, 4>);
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::source::SourceError;
-use crate::shared::Held;
+use crate::shelf::Held;
 
 /// A message that failed, expired, or is given up.
 pub struct Failed<'a, T> {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use std::vec::Vec;
 
 use super::failed::DelayLevel;
-use crate::shared::Held;
+use crate::shelf::Held;
 
 /// Messages of one partition for a handler to deal with, ascending.
 pub struct Batch<'a, T> {

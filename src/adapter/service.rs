@@ -15,7 +15,8 @@ use super::running::{Call, Running, Service};
 use super::source::Source;
 use super::time::tick;
 use crate::assignment::Assignment;
-use crate::shared::{Held, SharedLease};
+use crate::shared::SharedLease;
+use crate::shelf::Held;
 use crate::window::Window;
 
 /// What is to become of a message.

@@ -11,7 +11,8 @@ use crate::control::{Branch, Control, hit, weak};
 use crate::engine::{Meter, Space};
 use crate::error::{TakeError, WaitError};
 use crate::lease::Lease;
-use crate::shared::{SharedLease, SharedLeaseIn, Shelf};
+use crate::shared::{SharedLease, SharedLeaseIn};
+use crate::shelf::Shelf;
 use crate::sync::Word;
 use crate::waiting::{Disarmed, MESSAGES, OWNED, ROOM, Waiters};
 use crate::window::{Value, Window, WindowRef};
@@ -270,7 +271,7 @@ impl<R: WindowRef> Assignment<R> {
     pub fn take_shared_async(
         &self,
         n: usize,
-    ) -> TakeSharedFuture<R, crate::shared::DefaultShelf<Value<R>>>
+    ) -> TakeSharedFuture<R, crate::shelf::DefaultShelf<Value<R>>>
     where
         Value<R>: Clone,
     {

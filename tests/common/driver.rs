@@ -44,6 +44,22 @@ pub enum Step {
         token: Token,
         now: u64,
     },
+    /// `into_detached`, of a shared lease: from now on the token is the receipt's.
+    IntoDetached {
+        token: Token,
+    },
+    /// `touch` of a receipt.
+    TouchDetached {
+        token: Token,
+        now: u64,
+    },
+    GiveBack {
+        token: Token,
+    },
+    /// The drop of a receipt.
+    DropDetached {
+        token: Token,
+    },
     Remove {
         part: PartId,
         offset: u64,
@@ -147,6 +163,8 @@ pub enum Answer {
     /// Offset, id, deliveries.
     Taken(Result<Vec<(u64, u64, u32)>, TakeError>),
     Report(Result<Report, Stale>),
+    /// The offsets of a receipt.
+    Detached(Vec<u64>),
     Next(Result<u64, Stale>),
     Removed(Result<u64, RemoveError>),
     /// Next, and what happened to each.

@@ -76,6 +76,8 @@ pub struct Model {
     maybe_sealed: u64,
     doomed: BTreeMap<(usize, u64), Doomed>,
     leases: BTreeMap<Token, Lease>,
+    /// Leases that are no more than receipts, without clones.
+    receipts: BTreeMap<Token, Lease>,
     holds: u64,
     live: BTreeMap<u64, usize>,
     /// Gaps that the window was asked about, for the next step only.
@@ -107,6 +109,7 @@ impl Model {
             maybe_sealed: 0,
             doomed: BTreeMap::new(),
             leases: BTreeMap::new(),
+            receipts: BTreeMap::new(),
             holds: 0,
             live: BTreeMap::new(),
             known_open: BTreeSet::new(),
@@ -131,6 +134,15 @@ impl Model {
             let current = lease.generation == self.generation;
             (token, current, lease.items.iter().map(|item| item.offset).collect())
         })
+    }
+
+    pub fn is_shared(&self, token: Token) -> bool {
+        self.leases[&token].shared
+    }
+
+    /// Receipts that are alive.
+    pub fn receipts(&self) -> Vec<Token> {
+        self.receipts.keys().copied().collect()
     }
 
     pub fn offsets(&self) -> Vec<u64> {
@@ -624,6 +636,35 @@ impl Model {
         }
     }
 
+    /// The clones are dropped; when that panics, nobody gets a receipt, and all is given back.
+    fn receipt(&mut self, token: Token) -> Vec<u64> {
+        let lease = self.leases.remove(&token).unwrap();
+        lease.items.iter().for_each(|item| self.drop_one(item.id));
+        let offsets = lease.items.iter().map(|item| item.offset).collect();
+        if self.struck {
+            self.return_these(&lease);
+        } else {
+            self.receipts.insert(token, lease);
+        }
+        offsets
+    }
+
+    /// Gives back what a lease or receipt still has; how many those are.
+    fn return_these(&mut self, lease: &Lease) -> usize {
+        let had = lease.items.iter().filter(|item| self.has(lease, item));
+        let had: Vec<Item> = had.cloned().collect();
+        self.give_back(&had);
+        had.len()
+    }
+
+    fn touch_these(&mut self, lease: &Lease, now: u64) {
+        for item in &lease.items {
+            if self.has(lease, item) {
+                self.pending.get_mut(&item.offset).unwrap().since = Some(now);
+            }
+        }
+    }
+
     fn finish_one(&mut self, token: Token, offset: u64) -> Result<u64, RemoveError> {
         let mut lease = self.leases.remove(&token).unwrap();
         let index = lease.items.iter().position(|item| item.offset == offset);
@@ -852,11 +893,25 @@ impl Model {
             Step::Finish { token, offset } => Answer::Removed(self.finish_one(token, offset)),
             Step::Touch { token, now } => {
                 let lease = self.leases[&token].clone();
-                for item in &lease.items {
-                    if self.has(&lease, item) {
-                        self.pending.get_mut(&item.offset).unwrap().since = Some(now);
-                    }
-                }
+                self.touch_these(&lease, now);
+                Answer::Nothing
+            }
+            Step::IntoDetached { token } => Answer::Detached(self.receipt(token)),
+            Step::TouchDetached { token, now } => {
+                let receipt = self.receipts[&token].clone();
+                self.touch_these(&receipt, now);
+                Answer::Nothing
+            }
+            Step::GiveBack { token } => {
+                let receipt = self.receipts.remove(&token).unwrap();
+                let applied = self.return_these(&receipt);
+                let gone = receipt.items.len() - applied;
+                let current = receipt.generation == self.generation;
+                let report = (self.watermark, applied, gone);
+                Answer::Report(if current { Ok(report) } else { Err(Stale) })
+            }
+            Step::DropDetached { token } => {
+                self.receipts.remove(&token).unwrap();
                 Answer::Nothing
             }
             Step::Remove { part, offset } => {

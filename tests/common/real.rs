@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 
-use inflight::{Assignment, Lease, SharedLease, Window, WindowRef};
+use inflight::{Assignment, Detached, Lease, SharedLease, Window, WindowRef};
 
 use super::driver::{Answer, Driver, End, Fault, Look, PartId, Step, Token, View};
 use super::message::{Injected, Ledger, Message, injected};
@@ -37,6 +37,7 @@ pub struct Real<R: WindowRef> {
     ledger: Arc<Ledger>,
     parts: Vec<Assignment<R>>,
     leases: BTreeMap<Token, AnyLease<R>>,
+    receipts: BTreeMap<Token, Detached<R>>,
 }
 
 /// An iterator that panics at its `panic_at`th item.
@@ -58,13 +59,15 @@ fn report(report: Result<inflight::Report, inflight::Stale>) -> Answer {
 impl<R: Assign<Window: Window<Value = Message>>> Real<R> {
     pub fn new(window: R, ledger: &Arc<Ledger>, start: u64) -> Self {
         let parts = vec![window.assign(start)];
-        Self { window, ledger: Arc::clone(ledger), parts, leases: BTreeMap::new() }
+        let (leases, receipts) = (BTreeMap::new(), BTreeMap::new());
+        Self { window, ledger: Arc::clone(ledger), parts, leases, receipts }
     }
 
     /// For another thread, with the same assignment in its hands.
     pub fn beside(&self) -> Self {
         let (window, ledger) = (self.window.clone(), Arc::clone(&self.ledger));
-        Self { window, ledger, parts: self.parts.clone(), leases: BTreeMap::new() }
+        let (leases, receipts) = (BTreeMap::new(), BTreeMap::new());
+        Self { window, ledger, parts: self.parts.clone(), leases, receipts }
     }
 
     fn part(&self, part: PartId) -> &Assignment<R> {
@@ -166,6 +169,29 @@ impl<R: Assign<Window: Window<Value = Message>>> Real<R> {
                     AnyLease::Lending(lease) => lease.touch(now),
                     AnyLease::Shared(lease) => lease.touch(now),
                 }
+                Answer::Nothing
+            }
+            Step::IntoDetached { token } => {
+                let detached = match self.leases.remove(&token).expect("a live lease") {
+                    AnyLease::Lending(_) => panic!("a lending lease has no receipt"),
+                    AnyLease::Shared(lease) => lease.into_detached(),
+                };
+                let offsets: Vec<u64> = detached.offsets().collect();
+                assert_eq!(detached.len(), offsets.len());
+                assert_eq!(detached.is_empty(), offsets.is_empty());
+                self.receipts.insert(token, detached);
+                Answer::Detached(offsets)
+            }
+            Step::TouchDetached { token, now } => {
+                self.receipts[&token].touch(now);
+                Answer::Nothing
+            }
+            Step::GiveBack { token } => {
+                let detached = self.receipts.remove(&token).expect("a live receipt");
+                report(detached.give_back())
+            }
+            Step::DropDetached { token } => {
+                drop(self.receipts.remove(&token).expect("a live receipt"));
                 Answer::Nothing
             }
             Step::Remove { part, offset } => {

@@ -90,7 +90,7 @@ impl Script<'_> {
 
     pub fn next(&mut self, model: &Model, n: usize, far: u64, token: usize, ids: &mut u64) -> Step {
         let last = model.parts() - 1;
-        let leases: Vec<_> = model.leases().collect();
+        let (leases, receipts) = (model.leases().collect::<Vec<_>>(), model.receipts());
         let kind = self.below(100);
         let part = if self.chance(12) { self.below(last + 1) } else { last };
         let mut id = || {
@@ -124,8 +124,19 @@ impl Script<'_> {
                 let now = self.chance(2).then(|| self.below(1000) as u64);
                 Step::Take { part, n, shared, now, token }
             }
+            61..=65 if !receipts.is_empty() => {
+                let token = receipts[self.below(receipts.len())];
+                match self.below(6) {
+                    0 => Step::DropDetached { token },
+                    1 => Step::TouchDetached { token, now: self.below(1000) as u64 },
+                    _ => Step::GiveBack { token },
+                }
+            }
             50..=69 if !leases.is_empty() => {
                 let (token, current, offsets) = &leases[self.below(leases.len())];
+                if model.is_shared(*token) && self.chance(4) {
+                    return Step::IntoDetached { token: *token };
+                }
                 let done = self.some_of(offsets);
                 // Whose code a stale lease still asks is nobody's business.
                 let panic_at = (*current && self.chance(10)).then(|| self.below(offsets.len() + 1));

@@ -433,7 +433,11 @@ impl Search<'_> {
 
     fn generation(&self, state: &State, op: &Op) -> Option<usize> {
         let part = match op.step {
-            Step::Assign { .. } => return None,
+            Step::Assign { .. }
+            | Step::IntoDetached { .. }
+            | Step::TouchDetached { .. }
+            | Step::GiveBack { .. }
+            | Step::DropDetached { .. } => return None,
             Step::End { token, .. } | Step::Finish { token, .. } | Step::Touch { token, .. } => {
                 return state.leases.get(&token).map(|lease| lease.generation);
             }
@@ -528,7 +532,11 @@ impl Search<'_> {
             Step::Touch { .. } | Step::TouchOne { .. } | Step::Stalled { .. } => {
                 step.over(|_| Some(()));
             }
-            Step::Restore { .. } => panic!("not in a history"),
+            Step::IntoDetached { .. }
+            | Step::TouchDetached { .. }
+            | Step::GiveBack { .. }
+            | Step::DropDetached { .. }
+            | Step::Restore { .. } => panic!("not in a history"),
         }
     }
 
@@ -558,7 +566,11 @@ fn says_stale(answer: &Answer) -> bool {
         Answer::Head(head) => *head == Err(Stale),
         Answer::Closed(closed) => *closed == Err(Stale),
         Answer::Stalled(stalled) => *stalled == Err(Stale),
-        Answer::Restored(_) | Answer::Nothing | Answer::Panicked | Answer::Values(_) => false,
+        Answer::Detached(_)
+        | Answer::Restored(_)
+        | Answer::Nothing
+        | Answer::Panicked
+        | Answer::Values(_) => false,
     }
 }
 

@@ -4,6 +4,7 @@ mod admission;
 mod assign;
 mod budget;
 mod close;
+mod detached;
 mod floor;
 mod harness;
 mod idle;
@@ -25,6 +26,7 @@ const FAMILIES: &[&[harness::Model]] = &[
     assign::MODELS,
     budget::MODELS,
     close::MODELS,
+    detached::MODELS,
     floor::MODELS,
     idle::MODELS,
     jumps::MODELS,

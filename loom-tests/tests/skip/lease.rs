@@ -14,6 +14,12 @@ models! {
         [LeaseGone], [AttemptKept];
     shared_rollback_beside_pass: "rollback of a shared lease beside the pass of the block before", "3 5 7", 3,
         [LastReference], [];
+    give_back_beside_pass: "give_back of a receipt beside the pass of the block before", "3 5 7", 3,
+        [LastReference], [];
+    give_back_beside_remove_and_pass: "give_back of a receipt beside the remove of its message, the last of its block", "3 4 5 7", 3,
+        [LeaseGone], [];
+    give_back_over_a_retake: "give_back of a receipt beside revoke, rollback and a new take", "3 4 5 7", 3,
+        [LeaseGone], [AttemptKept];
     lending_rollback_beside_finisher: "rollback of a lending lease beside a finisher", "3 5 7", 3,
         [], [];
     take_shared_beside_remove: "take_shared beside the remove of its message", "3 4 7", 3 / 2,
@@ -106,6 +112,67 @@ fn shared_rollback_beside_pass() {
     assert_eq!(report.applied, 1);
     slid(&part, 64, 1);
     assert_eq!(crate::support::take_one(&part), Some(64));
+    settled(&part, 65, 0);
+    ended(window, part);
+}
+
+fn give_back_beside_pass() {
+    let (window, part) = skip();
+    put(&part, [0, 64]);
+    part.take(1).unwrap().detach();
+    let detached = part.take_shared(1).unwrap().into_detached();
+    let other = part.clone();
+    let (_, report) = both(move || remove(&other, [0]), || detached.give_back().unwrap());
+    assert_eq!((report.applied, report.gone), (1, 0));
+    slid(&part, 64, 1);
+    assert_eq!(crate::support::take_one(&part), Some(64));
+    settled(&part, 65, 0);
+    ended(window, part);
+}
+
+fn give_back_beside_remove_and_pass() {
+    let (window, part) = skip();
+    put(&part, [0, 64]);
+    let detached = part.take_shared(1).unwrap().into_detached();
+    let other = part.clone();
+    // The block and its chunk go with the message: the receipt must not keep or touch them.
+    let (_, report) = both(move || remove(&other, [0]), || detached.give_back().unwrap());
+    assert_eq!(report.applied + report.gone, 1);
+    slid(&part, 64, 1);
+    assert_eq!(crate::support::take_one(&part), Some(64));
+    settled(&part, 65, 0);
+    ended(window, part);
+}
+
+fn give_back_over_a_retake() {
+    let (window, part) = skip();
+    put(&part, [64]);
+    let detached = part.take_shared(1).unwrap().into_detached();
+    let other = part.clone();
+    let (again, report) = both(
+        move || match other.at(7).revoke(64) {
+            Ok(lease) => {
+                lease.rollback().unwrap();
+                other.take_shared(1).ok()
+            }
+            Err(error) => {
+                assert_eq!(error, RevokeError::Waiting);
+                None
+            }
+        },
+        || detached.give_back().unwrap(),
+    );
+    match again {
+        Some(again) => {
+            assert_eq!((report.applied, report.gone), (0, 1));
+            slid(&part, 64, 1);
+            assert_eq!(again.commit().unwrap().applied, 1);
+        }
+        None => {
+            assert_eq!(report.applied, 1);
+            assert_eq!(crate::support::take_one(&part), Some(64));
+        }
+    }
     settled(&part, 65, 0);
     ended(window, part);
 }
