@@ -15,13 +15,26 @@ use super::pool::Prepared;
 use super::running::Running;
 use super::source::Source;
 use super::time::{Time, YEARS};
-use crate::shared::SharedLease;
+use crate::detached::Detached;
 use crate::window::Window;
+
+/// Messages that wait for the time of their next try, held, without a clone of them. Dropped,
+/// wherever that is, it gives them back.
+pub(crate) struct Retry<W: Window>(Option<Detached<Arc<W>>>);
+
+impl<W: Window> Drop for Retry<W> {
+    fn drop(&mut self) {
+        if let Some(detached) = self.0.take() {
+            // When the partition has begun anew, the messages will come again.
+            let _ = detached.give_back();
+        }
+    }
+}
 
 /// What to do with a partition at a time.
 pub(crate) enum What<W: Window> {
     /// These messages are ready again.
-    GiveBack(Arc<Assigned<W>>, SharedLease<Arc<W>>),
+    GiveBack(Arc<Assigned<W>>, Retry<W>),
     /// These messages are to be handled.
     Run(Prepared<W>),
     /// It has rested.
@@ -106,9 +119,9 @@ impl<W: Window> Clock<W> {
         &self,
         at: Duration,
         assigned: &Arc<Assigned<W>>,
-        lease: SharedLease<Arc<W>>,
+        detached: Detached<Arc<W>>,
     ) {
-        self.set(at, What::GiveBack(Arc::clone(assigned), lease));
+        self.set(at, What::GiveBack(Arc::clone(assigned), Retry(Some(detached))));
     }
 
     /// Has the messages handled then.
@@ -124,7 +137,7 @@ impl<W: Window> Clock<W> {
     fn set(&self, at: Duration, what: What<W>) {
         let mut alarms = self.alarms();
         if alarms.stopped {
-            // The lease is dropped without the lock, and gives its messages back.
+            // `what` is dropped without the lock, and gives its messages back.
             drop(alarms);
             return;
         }
@@ -229,9 +242,8 @@ where
                     let _ = catch_unwind(AssertUnwindSafe(record));
                 }
             }
-            Alarm::Due(What::GiveBack(assigned, lease)) => {
-                // The drop of a clone is user code.
-                let _ = catch_unwind(AssertUnwindSafe(|| lease.rollback()));
+            Alarm::Due(What::GiveBack(assigned, retry)) => {
+                drop(retry);
                 self.queue.add(&assigned);
             }
             Alarm::Due(What::Run(prepared)) => self.queue.run(prepared),
@@ -250,4 +262,51 @@ where
         running.ring(alarm);
     }
     running.clock.clear();
+}
+
+#[cfg(test)]
+mod tests {
+    use std::vec::Vec;
+
+    use super::*;
+    use crate::RingWindow;
+    use crate::adapter::{Limits, Partition};
+
+    const HOUR: Duration = Duration::from_secs(3600);
+
+    type Waiting = Arc<Assigned<RingWindow<u8, 8>>>;
+
+    /// A partition of two messages, the first of them with the clock.
+    fn waiting(clock: &Clock<RingWindow<u8, 8>>) -> Waiting {
+        let window = Arc::new(RingWindow::new());
+        let partition = Partition::new(0, "p0");
+        let assigned = Arc::new(Assigned::new(partition, window, 0, Limits::default(), None));
+        let part = assigned.current().part.clone();
+        part.put_batch(&mut (0..2).map(|n| (n, 0))).unwrap();
+        let detached = part.take_shared(1).unwrap().into_detached();
+        clock.give_back_at(HOUR, &assigned, detached);
+        assigned
+    }
+
+    fn ready(assigned: &Waiting) -> Vec<u64> {
+        let lease = assigned.current().part.take(8).unwrap();
+        lease.iter().map(|(offset, _)| offset).collect()
+    }
+
+    #[test]
+    fn what_waits_when_the_clock_is_cleared_is_given_back() {
+        let clock = Clock::new(Time::by_hand(), HOUR);
+        let assigned = waiting(&clock);
+        assert_eq!(ready(&assigned), [1]);
+        clock.stop();
+        clock.clear();
+        assert_eq!(ready(&assigned), [0, 1]);
+    }
+
+    #[test]
+    fn what_comes_to_a_stopped_clock_is_given_back_at_once() {
+        let clock = Clock::new(Time::by_hand(), HOUR);
+        clock.stop();
+        assert_eq!(ready(&waiting(&clock)), [0, 1]);
+    }
 }

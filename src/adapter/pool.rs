@@ -313,7 +313,7 @@ where
 }
 
 /// How long a partition rests whose messages panic when they are cloned or dropped.
-const REST: Duration = Duration::from_secs(1);
+pub(crate) const REST: Duration = Duration::from_secs(1);
 
 /// A turn that has messages to handle. Dropped without having run, it gives them back.
 pub(crate) struct Work<S: Source, W: Window<Value = S::Message> + Send + Sync + 'static> {

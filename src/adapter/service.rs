@@ -10,7 +10,7 @@ use std::vec::Vec;
 use super::assigned::{Assigned, Current, count};
 use super::failed::Failed;
 use super::outcome::{Batch, Ordered, Outcome, Verdict};
-use super::pool::{Kind, Prepared};
+use super::pool::{Kind, Prepared, REST};
 use super::running::{Call, Running, Service};
 use super::source::Source;
 use super::time::tick;
@@ -351,9 +351,9 @@ where
         }
     }
 
-    /// Hands what has to be retried to the clock: one lease for each due time. The lease itself
-    /// waits, so that the window goes on knowing where each message is, and a message that is
-    /// taken away meanwhile is not given back a second time.
+    /// Hands what has to be retried to the clock: one receipt for each due time. The messages wait
+    /// in the window, which goes on knowing where each of them is; nobody has a clone, and one that
+    /// is taken away meanwhile is not given back a second time.
     fn give_back_later(&self, prepared: Prepared<W>, mut delays: Vec<Duration>) {
         let Prepared { mut lease, assigned, .. } = prepared;
         let now = self.time().now();
@@ -364,7 +364,15 @@ where
             let due = now.saturating_add(delay);
             // It does not expire while it waits for its time.
             same.touch(tick(due));
-            self.clock.give_back_at(due, &assigned, same);
+            // The drop of a clone is user code.
+            match catch_unwind(AssertUnwindSafe(|| same.into_detached())) {
+                Ok(detached) => self.clock.give_back_at(due, &assigned, detached),
+                // They are ready already, and the others wait for their time still.
+                Err(_) => {
+                    count(&assigned.counts.panics, 1);
+                    self.rest(&assigned, REST);
+                }
+            }
         }
     }
 

@@ -1,6 +1,6 @@
 //! What happens to messages that fail.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -9,7 +9,7 @@ use inflight::consumer::{
     Source, SourceError, Verdict,
 };
 
-use crate::support::{FOREVER, Script, Tally, builder, wait_until};
+use crate::support::{FOREVER, Script, Tally, builder, look, pass, settle, wait_until};
 
 #[test]
 fn any_subset_of_a_batch_may_succeed() {
@@ -271,4 +271,178 @@ fn a_panic_in_the_clone_of_a_message_loses_nothing() {
     assert!(consumer.wait_caught_up(FOREVER));
     let progress = &consumer.progress().partitions[0];
     assert_eq!((progress.finished, progress.panics), (8, 1));
+}
+
+/// A message that is counted as long as it lives, each clone too.
+#[derive(Debug)]
+struct Counted(Arc<AtomicUsize>);
+
+impl Counted {
+    fn new(alive: &Arc<AtomicUsize>) -> Self {
+        alive.fetch_add(1, Ordering::SeqCst);
+        Self(Arc::clone(alive))
+    }
+}
+
+impl Clone for Counted {
+    fn clone(&self) -> Self {
+        Self::new(&self.0)
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// Ten messages.
+struct CountedLog(Arc<AtomicUsize>);
+
+impl Source for CountedLog {
+    type Message = Counted;
+
+    fn partitions(&self) -> Result<Vec<Partition>, SourceError> {
+        Ok(vec![Partition::new(0, "counted")])
+    }
+
+    fn pull(&self, _: &Partition, request: &PullRequest) -> Result<Pulled<Counted>, SourceError> {
+        if request.from >= 10 {
+            return Ok(Pulled::NothingNew);
+        }
+        let messages = (request.from..10).map(|n| Fetched::new(n, 1, Counted::new(&self.0)));
+        Ok(Pulled::Found { messages: messages.collect(), next: 10 })
+    }
+}
+
+#[test]
+fn while_a_retry_waits_no_clone_of_its_message_is_alive() {
+    let alive = Arc::new(AtomicUsize::new(0));
+    let minute = Duration::from_secs(60);
+    let mut consumer = Consumer::builder(CountedLog(Arc::clone(&alive)), MemoryStore::default())
+        .workers(1)
+        .batch(4)
+        .concurrent(move |batch: &Batch<Counted>| -> Outcome {
+            batch.each(|message| match (message.deliveries(), message.offset()) {
+                (1, offset) => Verdict::RetryAfter(minute * (1 + offset as u32 % 2)),
+                _ => Verdict::Done,
+            })
+        })
+        .stepped()
+        .unwrap();
+    for partition in consumer.partitions() {
+        while let Some(pull) = consumer.begin_pull(&partition) {
+            consumer.pull(pull);
+        }
+    }
+    while let Some(work) = consumer.begin_work() {
+        work.run();
+    }
+    let progress = consumer.progress().partitions.remove(0);
+    assert_eq!((progress.held, progress.retried, progress.count), (10, 10, 10));
+    assert_eq!(alive.load(Ordering::SeqCst), 10, "the messages themselves, in the window");
+    for (left, watermark) in [(5, 1), (0, 10)] {
+        consumer.advance(minute);
+        while consumer.tick() {}
+        while let Some(work) = consumer.begin_work() {
+            work.run();
+        }
+        let progress = consumer.progress().partitions.remove(0);
+        assert_eq!((progress.held, progress.watermark), (left, watermark));
+        assert_eq!(alive.load(Ordering::SeqCst), left);
+    }
+}
+
+/// More delayed retries than a message has revokes.
+#[test]
+fn a_message_may_be_put_off_thousands_of_times() {
+    let delay = Duration::from_millis(5);
+    let mut consumer = builder(&Script::dense(&[3]))
+        .concurrent(move |batch: &Batch<u64>| -> Outcome {
+            match &batch.messages()[0] {
+                message if message.offset() == 1 && message.deliveries() <= 5_000 => {
+                    Outcome::RetryAfter(delay)
+                }
+                _ => Outcome::Done,
+            }
+        })
+        .stepped()
+        .unwrap();
+    assert_eq!(settle(&mut consumer), 3);
+    for round in 1..=5_000 {
+        assert_eq!(look(&consumer, 0).held, 1);
+        // Not before its time.
+        pass(&mut consumer, delay - Duration::from_nanos(1));
+        assert_eq!(settle(&mut consumer), 0, "in round {round}");
+        pass(&mut consumer, Duration::from_nanos(1));
+        assert_eq!(settle(&mut consumer), 1, "in round {round}");
+    }
+    let progress = look(&consumer, 0);
+    assert_eq!((progress.retried, progress.watermark, progress.count), (5_000, 3, 0));
+}
+
+/// A message whose clone panics when it is dropped, the first time.
+#[derive(Debug)]
+struct Bursting(Option<Arc<AtomicU32>>);
+
+impl Clone for Bursting {
+    fn clone(&self) -> Self {
+        // Only a clone bursts.
+        let drops = Arc::clone(self.0.as_ref().expect("not yet dropped"));
+        drops.fetch_add(1 << 16, Ordering::SeqCst);
+        Self(Some(drops))
+    }
+}
+
+impl Drop for Bursting {
+    fn drop(&mut self) {
+        let Some(drops) = self.0.take() else { return };
+        if drops.fetch_add(1, Ordering::SeqCst) == 1 << 16 && !std::thread::panicking() {
+            std::panic::panic_any("a panicking drop");
+        }
+    }
+}
+
+struct BurstingLog(Arc<AtomicU32>);
+
+impl Source for BurstingLog {
+    type Message = Bursting;
+
+    fn partitions(&self) -> Result<Vec<Partition>, SourceError> {
+        Ok(vec![Partition::new(0, "bursting")])
+    }
+
+    fn pull(&self, _: &Partition, request: &PullRequest) -> Result<Pulled<Bursting>, SourceError> {
+        Ok(match request.from {
+            0 => {
+                let message = Bursting(Some(Arc::clone(&self.0)));
+                Pulled::Found { messages: vec![Fetched::new(0, 1, message)], next: 1 }
+            }
+            _ => Pulled::NothingNew,
+        })
+    }
+}
+
+#[test]
+fn a_panic_in_the_drop_of_what_is_put_off_loses_nothing() {
+    let mut consumer = Consumer::builder(BurstingLog(Arc::default()), MemoryStore::default())
+        .batch(2)
+        .concurrent(|batch: &Batch<Bursting>| match batch.messages()[0].deliveries() {
+            1 => Outcome::RetryAfter(Duration::from_secs(3600)),
+            _ => Outcome::Done,
+        })
+        .stepped()
+        .unwrap();
+    while let Some(pull) = consumer.begin_pull("bursting") {
+        consumer.pull(pull);
+    }
+    consumer.begin_work().unwrap().run();
+    let progress = consumer.progress().partitions.remove(0);
+    assert_eq!((progress.panics, progress.held, progress.count), (1, 0, 1));
+    // Ready at once; the partition has rested for a second when it has its next turn.
+    assert!(consumer.begin_work().is_none());
+    consumer.advance(Duration::from_secs(1));
+    while consumer.tick() {}
+    consumer.begin_work().unwrap().run();
+    assert_eq!(consumer.progress().partitions[0].watermark, 1);
 }
