@@ -6,7 +6,7 @@ use core::fmt;
 use crate::engine::{Finishing, Generation, Part, Space, for_each};
 use crate::error::{
     AdvanceError, BatchPut, BatchPutError, BatchRemove, Floor, Next, Put, PutError, RemoveError,
-    RevokeError, SkipReason, Stale, TakeError,
+    RevokeError, SkipReason, Stale, TakeError, Ticket,
 };
 use crate::lease::Lease;
 use crate::shared::{SharedLease, SharedLeaseIn};
@@ -229,6 +229,33 @@ impl<R: WindowRef> Assignment<R> {
     /// ```
     pub fn remove(&self, offset: u64) -> Result<Next, RemoveError> {
         self.part().remove(offset, &self.pin())
+    }
+
+    /// Finishes the message of a ticket: as [`Assignment::remove`] does by its offset, but without
+    /// a search in a window that is [numbered by arrival](crate::RingWindow::numbered).
+    ///
+    /// A ticket belongs to one window. Another one's names whatever stands there in this.
+    ///
+    /// # Errors
+    /// As [`Assignment::remove`]; a ticket of an ended assignment is
+    /// [`Passed`](RemoveError::Passed).
+    ///
+    /// O(1) and the slide, which passes each message once.
+    ///
+    /// ```
+    /// use inflight::{RemoveError, RingWindow, Window};
+    ///
+    /// let window = RingWindow::<&str, 8>::numbered();
+    /// let part = window.assign(0);
+    /// let first = part.put(1_000, "a line")?.ticket;
+    /// let second = part.put(1_080, "another")?.ticket;
+    /// assert_eq!(part.remove_ticket(second)?.get(), 1_000);
+    /// assert_eq!(part.remove_ticket(first)?.get(), 1_081);
+    /// assert_eq!(part.remove_ticket(first), Err(RemoveError::Passed));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn remove_ticket(&self, ticket: Ticket) -> Result<Next, RemoveError> {
+        self.part().remove_at(ticket.0, &self.pin())
     }
 
     /// Finishes offsets by number; counters and slide are paid once. An empty batch is no error.

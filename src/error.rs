@@ -3,6 +3,8 @@
 use core::error::Error;
 use core::fmt;
 
+use crate::position::Pos;
+
 /// A safe "next offset to consume": everything below it is finished.
 ///
 /// RocketMQ: what `removeMessage` returns, without its -1.
@@ -48,7 +50,18 @@ pub struct Put {
     /// The window was idle and this put ended that: a scheduler should start a consumer. True
     /// once per idle period, which begins at assign or with a take that found nothing.
     pub dispatch: bool,
+    /// Where the message is.
+    pub ticket: Ticket,
 }
+
+/// Where a message is in its window, for as long as it is there: it is then found without a search,
+/// also in a window that is numbered by arrival. See
+/// [`Assignment::remove_ticket`](crate::Assignment::remove_ticket).
+///
+/// No message ever gets the ticket of another one of the same window, also not in a later
+/// assignment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Ticket(pub(crate) Pos);
 
 /// What a batch put did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -102,7 +102,7 @@
 //! | `take_shared_in` | as `take`, and *n* clones | AcqRel | lock-free | no |
 //! | `at` | O(1) | none | wait-free | no |
 //! | `with` | O(1) | none | wait-free | no |
-//! | `remove` | O(1) and the slide | AcqRel | lock-free | no |
+//! | `remove`, `remove_ticket` | O(1) and the slide | AcqRel | lock-free | no |
 //! | `remove_batch`, `remove_each` | O(*n*) and one slide | AcqRel | lock-free | no |
 //! | `watermark` | O(1) | acquire | wait-free | no |
 //! | `min_offset` | the slide | AcqRel | lock-free | no |
@@ -376,7 +376,7 @@ pub use detached::{Detached, DetachedIn};
 pub use error::WaitError;
 pub use error::{
     AdvanceError, BatchPut, BatchPutError, BatchRemove, Floor, Next, Put, PutError, PutErrorKind,
-    RemoveError, Report, ReserveError, RevokeError, SkipReason, Stale, TakeError,
+    RemoveError, Report, ReserveError, RevokeError, SkipReason, Stale, TakeError, Ticket,
 };
 pub use flow::Usage;
 pub use lease::{Iter, Lease, Message, Values};

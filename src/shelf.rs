@@ -4,6 +4,7 @@
 use core::fmt;
 
 use crate::assignment::Assignment;
+use crate::error::Ticket;
 use crate::position::Pos;
 use crate::slot::State;
 use crate::window::WindowRef;
@@ -22,6 +23,12 @@ impl<T> Held<T> {
     /// The message's offset in the log.
     pub const fn offset(&self) -> u64 {
         self.offset
+    }
+
+    /// Where the message is: for [`Assignment::remove_ticket`](crate::Assignment::remove_ticket),
+    /// when the lease has been detached or forgotten.
+    pub const fn ticket(&self) -> Ticket {
+        Ticket(self.pos)
     }
 
     /// How often the message was taken, this time included.

@@ -49,6 +49,37 @@ fn offsets_far_apart_need_no_room() {
 }
 
 #[test]
+fn a_ticket_finds_its_message_and_no_other() {
+    both(|make| {
+        on_both!(make, |window| {
+            let part = window.assign(7);
+            let tickets: Vec<_> =
+                (0..10).map(|n| part.put(7 + n * 1_000, n).unwrap().ticket).collect();
+            let lease = part.take_shared(3).unwrap();
+            let held: Vec<_> = lease.messages().iter().map(|held| held.ticket()).collect();
+            assert_eq!(held, tickets[..3]);
+            lease.detach();
+            assert_eq!(part.remove_ticket(tickets[9]).unwrap().get(), 7);
+            assert_eq!(part.remove_ticket(tickets[1]).unwrap().get(), 7);
+            let lent = part.take(1).unwrap();
+            assert_eq!(part.remove_ticket(tickets[3]), Err(RemoveError::Held));
+            lent.commit().unwrap();
+            assert_eq!(part.remove_ticket(tickets[0]).unwrap().get(), 2_007);
+            for ticket in &tickets[..2] {
+                assert_eq!(part.remove_ticket(*ticket), Err(RemoveError::Passed));
+            }
+            let next = window.assign(7);
+            assert_eq!(part.remove_ticket(tickets[4]), Err(RemoveError::Stale));
+            next.put(7, 70).unwrap();
+            for ticket in tickets {
+                assert_eq!(next.remove_ticket(ticket), Err(RemoveError::Passed));
+            }
+            assert_eq!(window.count(), 1, "the new assignment's message is untouched");
+        });
+    });
+}
+
+#[test]
 fn what_is_known_is_not_put_again() {
     both(|make| {
         on_both!(make, |window| {
@@ -171,12 +202,16 @@ where
 {
     let part = window.assign(0);
     let mut model = Model::default();
+    let mut tickets = BTreeMap::new();
     for op in ops {
         match *op {
             Op::Put(ahead) => {
                 let offset = model.end + ahead - 1;
                 let room = window.capacity().is_none_or(|most| part.span().unwrap() < most as u64);
                 let put = part.put(offset, offset);
+                if let Ok(put) = put {
+                    tickets.insert(offset, put.ticket);
+                }
                 if room {
                     prop_assert!(put.is_ok());
                     model.waiting.insert(offset, offset);
@@ -223,7 +258,14 @@ where
             Op::Remove(nth) => {
                 if let Some(offset) = model.waiting.keys().nth(nth).copied() {
                     model.waiting.remove(&offset);
-                    prop_assert_eq!(part.remove(offset).unwrap().get(), model.watermark());
+                    // By its ticket or by its offset: that must make no difference.
+                    let ticket = tickets[&offset];
+                    let removed = match nth % 2 {
+                        0 => part.remove_ticket(ticket),
+                        _ => part.remove(offset),
+                    };
+                    prop_assert_eq!(removed.unwrap().get(), model.watermark());
+                    prop_assert_eq!(part.remove_ticket(ticket), Err(RemoveError::Passed));
                     prop_assert!(part.remove(offset).is_err());
                 }
             }

@@ -34,6 +34,13 @@ impl<'a, S: Space + ?Sized> Part<'a, S> {
         finishing.slide().map_err(|Stale| RemoveError::Stale)
     }
 
+    /// Finishes the message at a position. The watermark after the slide.
+    pub(crate) fn remove_at(self, pos: Pos, pin: &S::Pin) -> Result<Next, RemoveError> {
+        let mut finishing = Finishing::new(self, pin);
+        finishing.done(self.win(self.at(pos, pin), pin)?.1);
+        finishing.slide().map_err(|Stale| RemoveError::Stale)
+    }
+
     /// Gives up one offset by number, counted by reason. The watermark after the slide.
     pub(crate) fn skip(
         self,
@@ -47,18 +54,17 @@ impl<'a, S: Space + ?Sized> Part<'a, S> {
         finishing.slide().map_err(|Stale| RemoveError::Stale)
     }
 
-    /// Wins an offset from READY or HELD, when the call has found `last` before.
+    /// Wins the message of a place from READY or HELD.
     #[inline(always)]
     fn win<'p>(
         self,
-        offset: u64,
-        last: Option<Place<'p, S::Value>>,
+        place: Result<Place<'p, S::Value>, Elsewhere>,
         pin: &'p S::Pin,
     ) -> Result<Won<'p, S::Value>, RemoveError>
     where
         'a: 'p,
     {
-        let refused = match self.locate_after(offset, last, pin) {
+        let refused = match place {
             Ok(place) => match place.slot.finish(place.lap) {
                 Ok(taking) => {
                     self.space.vacated(place.slot, || place.pos, pin);
@@ -209,7 +215,8 @@ impl<'a, 'p, S: Space + ?Sized> Finishing<'a, 'p, S> {
     /// Finishes one offset by number.
     #[inline(always)]
     pub(crate) fn remove(&mut self, offset: u64) -> Result<(), RemoveError> {
-        let (place, taking) = self.part.win(offset, self.found, self.pin)?;
+        let place = self.part.locate_after(offset, self.found, self.pin);
+        let (place, taking) = self.part.win(place, self.pin)?;
         self.found = Some(place);
         self.done(taking);
         Ok(())

@@ -3,7 +3,7 @@
 use crate::control::{Branch, Control, hit, weak};
 use crate::engine::meter::Paying;
 use crate::engine::{CreditOf, Ended, Meter, Part, Space};
-use crate::error::{BatchPut, BatchPutError, Put, PutError, PutErrorKind, Stale};
+use crate::error::{BatchPut, BatchPutError, Put, PutError, PutErrorKind, Stale, Ticket};
 use crate::flow::{CHUNK_BYTES, CHUNK_MESSAGES, MESSAGE_BYTES};
 use crate::position::{Pos, distance, raise};
 use crate::slot::{Chain, Place, Slot, Taken};
@@ -40,7 +40,7 @@ impl<'a, S: Space + ?Sized> Part<'a, S> {
         }
         match filled.publish() {
             Ok(()) => match filled.given_up.take() {
-                None => Ok(Put { dispatch: filled.done.dispatch }),
+                None => Ok(Put { dispatch: filled.done.dispatch, ticket: Ticket(filled.last) }),
                 Some(value) => Err(PutError::BelowWatermark(value)),
             },
             Err((_, value)) => Err(PutError::Stale(value)),

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 
-use inflight::{Assignment, Detached, Lease, SharedLease, Window, WindowRef};
+use inflight::{Assignment, Detached, Lease, SharedLease, Ticket, Window, WindowRef};
 
 use super::driver::{Answer, Driver, End, Fault, Look, PartId, Step, Token, View};
 use super::message::{Injected, Ledger, Message, injected};
@@ -38,6 +38,8 @@ pub struct Real<R: WindowRef> {
     parts: Vec<Assignment<R>>,
     leases: BTreeMap<Token, AnyLease<R>>,
     receipts: BTreeMap<Token, Detached<R>>,
+    /// Of what was put or taken through a handle, by offset.
+    tickets: BTreeMap<(PartId, u64), Ticket>,
 }
 
 /// An iterator that panics at its `panic_at`th item.
@@ -59,15 +61,16 @@ fn report(report: Result<inflight::Report, inflight::Stale>) -> Answer {
 impl<R: Assign<Window: Window<Value = Message>>> Real<R> {
     pub fn new(window: R, ledger: &Arc<Ledger>, start: u64) -> Self {
         let parts = vec![window.assign(start)];
-        let (leases, receipts) = (BTreeMap::new(), BTreeMap::new());
-        Self { window, ledger: Arc::clone(ledger), parts, leases, receipts }
+        let (leases, receipts, tickets) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+        Self { window, ledger: Arc::clone(ledger), parts, leases, receipts, tickets }
     }
 
     /// For another thread, with the same assignment in its hands.
     pub fn beside(&self) -> Self {
         let (window, ledger) = (self.window.clone(), Arc::clone(&self.ledger));
+        let (parts, tickets) = (self.parts.clone(), self.tickets.clone());
         let (leases, receipts) = (BTreeMap::new(), BTreeMap::new());
-        Self { window, ledger, parts: self.parts.clone(), leases, receipts }
+        Self { window, ledger, parts, leases, receipts, tickets }
     }
 
     fn part(&self, part: PartId) -> &Assignment<R> {
@@ -98,6 +101,9 @@ impl<R: Assign<Window: Window<Value = Message>>> Real<R> {
             Step::Put { part, offset, bytes, id } => {
                 let put = self.part(part).put_sized(offset, bytes, self.ledger.message(id));
                 self.ledger.fail_drop(None);
+                if let Ok(put) = &put {
+                    self.tickets.insert((part, offset), put.ticket);
+                }
                 Answer::Put(
                     put.map(|put| put.dispatch)
                         .map_err(|error| (error.kind(), error.into_inner().id)),
@@ -121,8 +127,8 @@ impl<R: Assign<Window: Window<Value = Message>>> Real<R> {
                     (error.error, error.offset, error.value.id, batch(error.so_far))
                 }))
             }
-            Step::Take { part, n, shared, now, token } => {
-                let part = self.part(part);
+            Step::Take { part: id, n, shared, now, token } => {
+                let part = self.part(id);
                 let (lease, taken) = if shared {
                     let lease = match now {
                         Some(now) => part.at(now).take_shared(n),
@@ -132,6 +138,8 @@ impl<R: Assign<Window: Window<Value = Message>>> Real<R> {
                         Ok(lease) => lease,
                         Err(error) => return Answer::Taken(Err(error)),
                     };
+                    let tickets = lease.messages().iter().map(|one| (one.offset(), one.ticket()));
+                    self.tickets.extend(tickets.map(|(offset, ticket)| ((id, offset), ticket)));
                     let taken = lease
                         .messages()
                         .iter()
@@ -195,7 +203,13 @@ impl<R: Assign<Window: Window<Value = Message>>> Real<R> {
                 Answer::Nothing
             }
             Step::Remove { part, offset } => {
-                Answer::Removed(self.part(part).remove(offset).map(inflight::Next::get))
+                // Half of them by their tickets: that must make no difference.
+                let ticket = self.tickets.get(&(part, offset)).filter(|_| offset % 2 == 1);
+                let removed = match ticket {
+                    Some(&ticket) => self.part(part).remove_ticket(ticket),
+                    None => self.part(part).remove(offset),
+                };
+                Answer::Removed(removed.map(inflight::Next::get))
             }
             Step::Skip { part, offset } => {
                 let skipped = self.part(part).skip(offset, inflight::SkipReason::Poison);
