@@ -95,6 +95,21 @@ impl Consumer {
         self.machine.progress()
     }
 
+    /// A picture of a partition's window for people, at most `width` places of it from the watermark
+    /// on: see [`Assignment::picture`](crate::Assignment::picture). None when there is no such
+    /// partition; `stale` while it begins anew. Changes nothing. O(partitions and `width`).
+    ///
+    /// ```
+    /// # use inflight::consumer::Consumer;
+    /// # fn show(consumer: &Consumer) {
+    /// // 4711 |hhh.hwwwww| +12
+    /// println!("{}", consumer.picture("orders-0", 60).unwrap_or_default());
+    /// # }
+    /// ```
+    pub fn picture(&self, partition: &str, width: usize) -> Option<String> {
+        self.machine.picture(partition, width)
+    }
+
     /// Publishes now what [`Builder::publish_every`] would publish later.
     ///
     /// # Errors

@@ -1,6 +1,6 @@
 //! What a handle on a consumer needs of it, whatever its messages and windows are.
 
-use std::string::String;
+use std::string::{String, ToString};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError};
 use std::thread::JoinHandle;
@@ -32,6 +32,8 @@ pub(crate) trait Machine: Send + Sync {
     fn wait_caught_up(&self, until: Duration) -> bool;
     fn publish(&self) -> Result<(), StoreError>;
     fn progress(&self) -> Progress;
+    /// A partition's window as a line of letters; none when there is no such partition.
+    fn picture(&self, partition: &str, width: usize) -> Option<String>;
     /// The end of all partitions: published once more, then given up.
     fn end_all(&self) -> (Vec<PartitionReport>, Result<(), StoreError>);
     fn puller_threads(&self) -> Vec<JoinHandle<()>>;
@@ -110,6 +112,12 @@ where
                 .unwrap_or_else(PoisonError::into_inner)
                 .clone(),
         }
+    }
+
+    fn picture(&self, partition: &str, width: usize) -> Option<String> {
+        let assigned = self.assigned();
+        let assigned = assigned.iter().find(|assigned| assigned.partition.name() == partition)?;
+        Some(assigned.current().part.picture(width).to_string())
     }
 
     fn end_all(&self) -> (Vec<PartitionReport>, Result<(), StoreError>) {

@@ -307,6 +307,11 @@ where
         self.running.end_all()
     }
 
+    /// A picture of a partition's window: see [`Consumer::picture`](super::Consumer::picture).
+    pub fn picture(&self, partition: &str, width: usize) -> Option<String> {
+        self.running.picture(partition, width)
+    }
+
     /// The partitions that are assigned.
     pub fn partitions(&self) -> Vec<String> {
         let assigned = self.running.assigned();

@@ -738,6 +738,31 @@ fn threads_go_on_after_each_pause() {
 
 /// Everything that RocketMQ's info on a queue gives.
 #[test]
+fn a_window_is_shown_as_it_slides() {
+    let mut consumer = defaults(&Script::dense(&[6]))
+        .concurrent(|batch: &Batch<u64>| match batch.messages()[0].offset() {
+            0 | 2 if batch.messages()[0].deliveries() == 1 => Outcome::RetryAfter(MINUTE),
+            _ => Outcome::Done,
+        })
+        .stepped()
+        .unwrap();
+    assert_eq!(consumer.picture("p0", 4).unwrap(), "0 ||");
+    pump(&mut consumer);
+    for _ in 0..3 {
+        consumer.begin_work().unwrap().run();
+    }
+    assert_eq!(consumer.picture("p0", 8).unwrap(), "0 |h.hwww|");
+    assert_eq!(consumer.picture("p0", 4).unwrap(), "0 |h.hw| +2");
+    let work = consumer.begin_work().unwrap();
+    assert_eq!(consumer.picture("p0", 8).unwrap(), "0 |h.hhww|");
+    work.run();
+    pass(&mut consumer, MINUTE);
+    consumer.begin_work().unwrap().run();
+    assert_eq!(consumer.picture("p0", 8).unwrap(), "2 |w.ww|");
+    assert_eq!(consumer.picture("p1", 8), None);
+}
+
+#[test]
 fn a_partition_shows_what_it_is_doing() {
     let source = Script::new(1, |_, request| {
         let from = request.from;
