@@ -3,9 +3,11 @@
 #![cfg(all(feature = "std", unix, not(miri)))]
 
 use std::fs;
-use std::io::Write;
+use std::io::{Read, Write};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::ptr::null_mut;
 use std::sync::OnceLock;
 use std::time::Duration;
 
@@ -556,4 +558,136 @@ fn an_interrupt_drains_and_says_that_something_is_left() {
     let fast = ["--messages", "100000", "--slow-rate", "0", "--json", "--state"];
     let rest = complete(&run(consume(fast).arg(folder.path())));
     assert_eq!((rest.finished, rest.duplicates), (100_000, 0));
+}
+
+/// A terminal of 80 columns and 24 rows, with a program on it.
+struct Pty {
+    child: Child,
+    terminal: fs::File,
+    /// What it was set to before the program began.
+    before: libc::termios,
+    shown: Vec<u8>,
+}
+
+fn settings(terminal: &fs::File) -> libc::termios {
+    let mut settings = std::mem::MaybeUninit::uninit();
+    // SAFETY: an open descriptor, and room for what is written.
+    let got = unsafe { libc::tcgetattr(terminal.as_raw_fd(), settings.as_mut_ptr()) };
+    assert_eq!(got, 0);
+    // SAFETY: written, since that succeeded.
+    unsafe { settings.assume_init() }
+}
+
+impl Pty {
+    fn spawn(command: &mut Command) -> Self {
+        let (mut ours, mut theirs) = (-1, -1);
+        let size = libc::winsize { ws_row: 24, ws_col: 80, ws_xpixel: 0, ws_ypixel: 0 };
+        let (name, modes, size) = (null_mut(), null_mut(), (&raw const size).cast_mut());
+        // SAFETY: room for both descriptors, and a size to read; the rest may be null.
+        let opened = unsafe { libc::openpty(&mut ours, &mut theirs, name, modes, size) };
+        assert_eq!(opened, 0);
+        // SAFETY: just opened, and owned by nobody else.
+        let (terminal, theirs) =
+            unsafe { (fs::File::from_raw_fd(ours), OwnedFd::from_raw_fd(theirs)) };
+        let before = settings(&terminal);
+        command.stdin(theirs.try_clone().unwrap()).stdout(theirs).stderr(Stdio::piped());
+        let child = command.spawn().unwrap();
+        // It has the other descriptors, which must not keep the terminal open.
+        command.stdin(Stdio::null()).stdout(Stdio::null());
+        Self { child, terminal, before, shown: Vec::new() }
+    }
+
+    /// Reads until it shows that, or is at its end.
+    fn until(&mut self, what: &str) {
+        let mut some = [0; 4096];
+        while !self.text().contains(what) {
+            // When the program is gone, reading fails.
+            let Ok(n @ 1..) = self.terminal.read(&mut some) else { break };
+            self.shown.extend_from_slice(&some[..n]);
+        }
+        assert!(self.text().contains(what), "never showed {what:?}: {}", self.text());
+    }
+
+    fn text(&self) -> String {
+        String::from_utf8_lossy(&self.shown).into_owned()
+    }
+
+    /// Reads to the end: the exit status and what was shown last. The terminal is as it was.
+    fn end(mut self) -> (Option<i32>, String) {
+        self.until(LEFT);
+        let mut rest = [0; 4096];
+        while let Ok(n @ 1..) = self.terminal.read(&mut rest) {
+            self.shown.extend_from_slice(&rest[..n]);
+        }
+        let status = self.child.wait().unwrap();
+        let text = self.text();
+        let (_, after) = text.rsplit_once(LEFT).unwrap();
+        assert!(text.contains(ENTERED) && !after.contains(ENTERED));
+        assert!(after.contains("\x1b[?25h") || !text.contains("\x1b[?25l"), "the cursor is hidden");
+        let (before, now) = (self.before, settings(&self.terminal));
+        let modes = |of: &libc::termios| (of.c_iflag, of.c_oflag, of.c_lflag);
+        assert_eq!(modes(&before), modes(&now), "raw still");
+        (status.code(), after.to_owned())
+    }
+}
+
+/// The other screen of a terminal.
+const ENTERED: &str = "\x1b[?1049h";
+const LEFT: &str = "\x1b[?1049l";
+
+/// At least ten seconds long, while what is in flight at one time is done in half of one.
+const SLOWLY: [&str; 7] =
+    ["--view", "--messages", "400000", "--slow-rate", "0.01", "--workers", "2"];
+
+#[test]
+fn the_view_shows_the_windows_until_a_key_ends_it() {
+    for key in ["q", "\x03"] {
+        let mut pty = Pty::spawn(&mut consume(SLOWLY));
+        pty.until("q: end");
+        pty.until("partition-0");
+        pty.until("\u{2591}");
+        pty.terminal.write_all(key.as_bytes()).unwrap();
+        let (status, after) = pty.end();
+        // As when it is interrupted without the view: drained, and the verdict on the screen.
+        assert_eq!(status, Some(3));
+        let last = after.trim_end().lines().last().unwrap();
+        let last: Summary = serde_json::from_str(last).unwrap();
+        assert_eq!((last.lost, last.duplicates), (0, 0));
+        assert!(last.finished > 0 && last.finished < 400_000);
+    }
+}
+
+#[test]
+fn the_view_ends_with_the_log() {
+    let mut pty = Pty::spawn(&mut consume(["--view", "--messages", "2000"]));
+    pty.until(ENTERED);
+    let (status, after) = pty.end();
+    assert_eq!(status, Some(0), "{after}");
+    assert!(after.contains("2000 of 2000 messages handled"));
+}
+
+#[test]
+fn signals_give_the_terminal_back() {
+    for signal in ["-INT", "-TERM"] {
+        let mut pty = Pty::spawn(&mut consume(SLOWLY));
+        pty.until("q: end");
+        let kill = || Command::new("kill").args([signal, &pty.child.id().to_string()]).status();
+        assert!(kill().unwrap().success());
+        assert_eq!(pty.end().0, Some(3));
+    }
+}
+
+#[test]
+fn a_view_without_a_terminal_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let state = folder.path().join("state");
+    let output = run(consume(["--view", "--state"]).arg(&state));
+    refused(&output, "--view draws on a terminal, and stdout is none");
+    assert!(!state.exists());
+    for other in ["--json", "--quiet"] {
+        let output = run(&mut consume(["--view", other]));
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{output:?}");
+        assert!(stderr.contains("cannot be used with"), "{stderr}");
+    }
 }

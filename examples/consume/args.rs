@@ -81,6 +81,9 @@ pub struct Args {
     /// No progress on stderr.
     #[arg(long)]
     pub quiet: bool,
+    /// The whole terminal shows the windows as they slide; q or Ctrl-C ends the run.
+    #[arg(long, conflicts_with_all = ["json", "quiet"])]
+    pub view: bool,
 }
 
 impl Args {

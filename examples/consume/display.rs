@@ -83,7 +83,7 @@ impl Display {
 }
 
 /// Which message holds the watermark, and for how long it has been held; or when it is tried again.
-fn head(part: &PartitionProgress, now: Duration) -> String {
+pub fn head(part: &PartitionProgress, now: Duration) -> String {
     let Some(head) = part.head else { return String::new() };
     let Some(since) = head.since else { return format!(" head {} {:?}", head.offset, head.stage) };
     let since = Duration::from_millis(since);

@@ -5,6 +5,7 @@
 //! cargo run --release --example consume
 //! cargo run --release --example consume -- /var/log/syslog /var/log/dpkg.log
 //! cargo run --release --example consume -- --mode orderly                    # or keyed, or batched
+//! cargo run --release --example consume -- --view                            # the windows, as they slide
 //! cargo run --release --example consume -- --state run --messages 1000000   # kill -9 it, and again
 //! ```
 //!
@@ -18,7 +19,9 @@ mod faults;
 mod judge;
 mod ledger;
 mod log;
+mod screen;
 mod state;
+mod view;
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -36,6 +39,7 @@ use args::{Args, Kind, Mode};
 use faults::{Fate, Faults};
 use ledger::{Ledgers, What};
 use log::{Line, Log};
+use screen::Screen;
 use state::State;
 
 /// What went wrong, in a sentence.
@@ -82,6 +86,9 @@ struct Job {
 impl Job {
     /// Opens inputs and state. Nothing is made before all files named are known to be readable.
     fn prepare(args: &Args) -> Result<Self, Failure> {
+        if args.view {
+            screen::check()?;
+        }
         let (state, log) = if args.files.is_empty() {
             let state = State::open(args.state.as_deref(), &args.embedded_identity())?;
             let log = Log::embedded(&state.folder.join("log"), args)?;
@@ -111,7 +118,7 @@ impl Job {
         ctrlc::set_handler(move || {
             // A second time: at once.
             if seen.swap(true, Ordering::Relaxed) {
-                std::process::exit(130);
+                end_at_once();
             }
         })?;
 
@@ -153,7 +160,8 @@ impl Job {
             }
         }?;
 
-        let mut display = display::Display::new(&log, args.quiet);
+        let mut screen = args.view.then(Screen::open).transpose()?;
+        let mut display = display::Display::new(&log, args.quiet || args.view);
         let mut caught_up = false;
         while !caught_up && !interrupted.load(Ordering::Relaxed) {
             if let Some(failure) = ledgers.failure() {
@@ -161,11 +169,19 @@ impl Job {
             }
             caught_up = consumer.wait_caught_up(FRAME);
             display.draw(&consumer.progress());
+            if let Some(screen) = &mut screen {
+                screen.draw(&consumer, false)?;
+                if screen.asks_to_end()? {
+                    interrupted.store(true, Ordering::Relaxed);
+                }
+            }
         }
         if !caught_up {
-            consumer.drain(DRAIN);
+            drain(&consumer, screen.as_mut())?;
         }
         let report = consumer.shutdown(DRAIN)?;
+        // The verdict is for the terminal as it was.
+        drop(screen);
         display.finish();
 
         let seconds = started.elapsed().as_secs_f64();
@@ -184,6 +200,28 @@ impl Job {
         writeln!(stdout, "{}", serde_json::to_string(&verdict)?)?;
         Ok(verdict.status(interrupted.load(Ordering::Relaxed)))
     }
+}
+
+/// Lets an interrupted run finish what is in flight, for a while.
+fn drain(consumer: &Consumer, screen: Option<&mut Screen>) -> Result<(), Failure> {
+    let Some(screen) = screen else {
+        consumer.drain(DRAIN);
+        return Ok(());
+    };
+    let begun = Instant::now();
+    while begun.elapsed() < DRAIN && !consumer.drain(FRAME) {
+        screen.draw(consumer, true)?;
+        if screen.asks_to_end()? {
+            end_at_once();
+        }
+    }
+    Ok(())
+}
+
+/// As a second Ctrl-C does.
+fn end_at_once() -> ! {
+    screen::restore();
+    std::process::exit(130)
 }
 
 /// The work: reads each line of the batch, unless a fault is planted there. What was handled is in
