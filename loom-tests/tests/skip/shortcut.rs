@@ -22,11 +22,11 @@ models! {
         [LastReference], [OlderNotCleared, OlderAfterCurrent];
     grow_twice_beside_lookup: "the table grows for the second time beside calls that look at it", "4 5 7", 3 / 2,
         [FoundInOlder, TableRetired], [OlderRetired];
-    shown_chunk_beside_lookup: "the chunk of a dense block given back beside a call that looks for it", "4 7", 3,
+    chunk_given_back_beside_lookup: "the chunk of a dense block given back beside a call that looks for it", "4 7", 3,
         [ChunkGivenBack, FoundByChunk], [ChunkStaysShown];
-    show_beside_give_back: "the chunk of a dense block shown while it is given back", "3 4 7", 3,
+    chunk_shown_beside_give_back: "the chunk of a dense block shown while it is given back", "3 4 7", 2 / 1,
         [ChunkGivenBack, FoundByChunk], [ChunkNotKept];
-    give_back_beside_pass: "the chunk of a dense block given back while the block is passed", "3 4 7", 2,
+    chunk_beside_pass: "the chunk of a dense block given back while the block is passed", "3 4 7", 2 / 1,
         [ChunkGivenBack, LastReference], [ChunkOutlivesBlock];
 }
 
@@ -37,7 +37,7 @@ fn dense(part: &crate::support::Part) {
     remove(part, 60..64);
 }
 
-fn shown_chunk_beside_lookup() {
+fn chunk_given_back_beside_lookup() {
     let (window, part) = skip_with_callers_seal();
     dense(&part);
     put(&part, [65]);
@@ -55,7 +55,7 @@ fn shown_chunk_beside_lookup() {
     ended(window, part);
 }
 
-fn show_beside_give_back() {
+fn chunk_shown_beside_give_back() {
     let (window, part) = skip_with_callers_seal();
     dense(&part);
     let other = part.clone();
@@ -77,7 +77,7 @@ fn show_beside_give_back() {
 }
 
 /// The block at 320 would have the entry of the one at 64.
-fn give_back_beside_pass() {
+fn chunk_beside_pass() {
     let (window, part) = skip_with_callers_seal();
     dense(&part);
     put(&part, [128, 65]);
