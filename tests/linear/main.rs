@@ -305,12 +305,29 @@ fn choose(dice: &mut Dice, watermark: u64, at: usize, n: u64, leases: &[usize]) 
     }
 }
 
+/// So many messages, put and finished, that what comes next is in a dense block of a skip window.
+fn fill_a_block<R, C>(first: &mut Worker<R, C>)
+where
+    R: real::Assign<Window: inflight::Window<Value = message::Message>>,
+    C: Fn() -> u64 + Clone,
+{
+    for from in (5..5 + 64).step_by(4) {
+        let items = (from..from + 4).map(|offset| (offset, 1, 100_000 + offset)).collect();
+        first.call(&Step::PutBatch { part: 0, items, panic_at: None });
+        let offsets = (from..from + 4).collect();
+        first.call(&Step::RemoveBatch { part: 0, offsets, panic_at: None });
+    }
+}
+
 fn from_threads<K: Kind, const N: usize>(seed: u64, callers_seal: bool) {
     let ledger = Ledger::new();
     let window = K::window::<_, N>(seed as usize % VARIANTS, callers_seal);
     let clock = AtomicU64::new(0);
     let tick = || clock.fetch_add(1, Ordering::AcqRel);
     let mut first = Worker::new(&*window, &ledger, 5, tick);
+    if seed % 3 > 0 {
+        fill_a_block(&mut first);
+    }
     let barrier = Barrier::new(THREADS);
     let run = |mut worker: Worker<_, _>, thread: usize| {
         let mut dice = Dice(seed * 97 + thread as u64 + 1);
