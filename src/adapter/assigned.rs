@@ -15,6 +15,8 @@ use super::source::Partition;
 use super::time::Time;
 use crate::assignment::Assignment;
 use crate::batch::{Batches, BoxedBatchWatermark};
+use crate::engine::{Meter, Space};
+use crate::flow::Usage;
 use crate::shared::SharedLease;
 use crate::window::Window;
 
@@ -58,6 +60,8 @@ pub(crate) enum Wait {
     Room(Need),
     /// A worker's turn that ended since so many had.
     Turn(u64),
+    /// So much of the budget; or a time, since who else shares it may not tell.
+    Budget(Usage, Duration),
     /// The bell, rung since it was rung so often; or a time.
     News(u64, Option<Duration>),
     /// A time.
@@ -357,6 +361,10 @@ impl<W: Window> Assigned<W> {
                 gate.news != seen || passed(until) || part.watermark().is_err()
             }
             Wait::Until(until) => passed(Some(until)),
+            Wait::Budget(need, until) => {
+                let has_room = || part.part().space.meter().room().covers(need);
+                passed(Some(until)) || part.watermark().is_err() || has_room()
+            }
         };
         over.then_some(Woken::Go)
     }
@@ -366,7 +374,7 @@ impl<W: Window> Assigned<W> {
         let need = match wait {
             Wait::Room(need) => need,
             // Every turn tells: nothing is needed.
-            Wait::Turn(_) => Need::default(),
+            Wait::Turn(_) | Wait::Budget(..) => Need::default(),
             _ => return false,
         };
         gate.need = need;
@@ -392,7 +400,9 @@ impl<W: Window> Assigned<W> {
                 break woken;
             }
             let until = match wait {
-                Wait::Until(until) | Wait::News(_, Some(until)) => Some(until),
+                Wait::Until(until) | Wait::News(_, Some(until)) | Wait::Budget(_, until) => {
+                    Some(until)
+                }
                 _ => None,
             };
             // While it is suspended no time ends the wait.
@@ -436,6 +446,16 @@ impl<W: Window> Assigned<W> {
             if self.has_room(&self.current().part, gate.need, publish) {
                 self.opened.notify_one();
             }
+        }
+    }
+
+    /// Something of a shared budget is free again: the puller looks, if it waits for what others
+    /// give back.
+    pub(crate) fn look_again(&self) {
+        if self.throttled.load(Ordering::Relaxed) {
+            // The lock: a puller that has looked is then waiting, and hears.
+            drop(self.gate());
+            self.opened.notify_one();
         }
     }
 

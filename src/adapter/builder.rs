@@ -134,6 +134,29 @@ impl<S: Source, W> Builder<S, W> {
     /// # }
     /// # }
     /// ```
+    ///
+    /// Partitions share one limit through windows that are [`Budgeted`](crate::Budgeted), each with
+    /// a floor if they are to have one. Every pull then reserves what it may bring before it begins,
+    /// so that together they never have more, and a partition that is short goes on when another
+    /// has finished something, ended, or begun anew. (What another consumer gives back to the same
+    /// budget is seen after [`Builder::pull_retry`] at the latest. A pull that waits for
+    /// messages holds what it has reserved meanwhile; a message larger than the budget is an error
+    /// that shows in the progress.)
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use inflight::consumer::{Builder, Source};
+    /// use inflight::{Budget, Budgeted, RingWindow, Share};
+    ///
+    /// # fn set<S: Source>(builder: Builder<S>) {
+    /// let budget = Arc::new(Budget::new(10_000, 1 << 30));
+    /// builder.window(move |_| {
+    ///     let share = Share::with_floor(Arc::clone(&budget), 100, 1 << 20);
+    ///     let share = share.unwrap_or_else(|_| Share::new(Arc::clone(&budget)));
+    ///     Box::new(Budgeted::new(RingWindow::<_, 4096>::boxed(), share))
+    /// });
+    /// # }
+    /// ```
     pub fn window<V>(
         self,
         make: impl Fn(&Partition) -> Box<V> + Send + Sync + 'static,

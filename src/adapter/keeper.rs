@@ -176,7 +176,7 @@ where
         if given_back {
             self.queue.add(assigned);
         }
-        assigned.made_room(&|| self.clock.publish_soon());
+        self.made_room(assigned);
         self.something_ended(assigned);
     }
 

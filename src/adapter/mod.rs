@@ -17,7 +17,8 @@
 //! **Who wakes whom.** Nobody polls. A worker sleeps until a partition is in the run queue; whoever
 //! makes a message ready (a put, a retry that came due) puts its partition there afterwards. A
 //! puller sleeps until there is news, room, a deadline, or the end; a worker that finishes messages
-//! looks whether a puller waits for room. The clock sleeps until the next due time.
+//! looks whether a puller waits for room, or another partition's for a budget that they share. The
+//! clock sleeps until the next due time.
 
 mod assigned;
 mod builder;

@@ -307,7 +307,7 @@ where
         let Self { running, assigned } = self;
         running.queue.end(assigned);
         // Also when nothing was finished: an ended assignment's slots may have become free.
-        assigned.made_room(&|| running.clock.publish_soon());
+        running.made_room(assigned);
         running.something_ended(assigned);
     }
 }

@@ -10,13 +10,17 @@ use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::string::String;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::assigned::{Assigned, Need, Room, Wait, Woken, count};
 use super::running::Running;
 use super::source::{Fetched, PullRequest, Pulled, Source, SourceError};
 use crate::assignment::Assignment;
-use crate::error::PutErrorKind;
+use crate::budget::Permit;
+use crate::engine::{Meter, Space};
+use crate::error::{PutErrorKind, ReserveError};
+use crate::flow::Usage;
 use crate::window::Window;
 
 /// Sizes beyond this count as this: more than a window can count for one message.
@@ -89,7 +93,7 @@ impl<T> Pulling<T> {
     /// Puts what fits; what was refused, and why, if the window itself refused something.
     fn put<W: Window<Value = T>>(
         &mut self,
-        part: &Assignment<Arc<W>>,
+        permit: &mut Permit<Arc<W>>,
         room: Room,
     ) -> Option<PutErrorKind> {
         let messages = &mut self.messages;
@@ -109,7 +113,7 @@ impl<T> Pulling<T> {
             messages.pop_front().map(|message| (message.offset, message.value))
         });
         // The window asks for the size of each message right after it took it from the iterator.
-        let refused = part.put_batch_sized(&mut fitting, |_| bytes.get()).err()?;
+        let refused = permit.put_batch_sized(&mut fitting, |_| bytes.get()).err()?;
         messages.push_front(Fetched::new(refused.offset, bytes.get(), refused.value));
         Some(refused.error)
     }
@@ -121,6 +125,8 @@ enum Refused {
     Need(Need),
     /// Not before a worker has ended a turn after these.
     Turn(u64),
+    /// Not before so much of the budget is free.
+    Budget(Usage),
     /// The window will never take it.
     Never(PutErrorKind),
 }
@@ -139,6 +145,9 @@ pub(crate) struct Puller<S: Source, W: Window<Value = S::Message>> {
     pub(crate) assigned: Arc<Assigned<W>>,
     part: Assignment<Arc<W>>,
     pulling: Pulling<S::Message>,
+    /// Reserved for the pull that is under way, and for what it brought. Let go as soon as that is
+    /// not enough: of two that each hold a part and wait for more none might ever go on.
+    permit: Option<Permit<Arc<W>>>,
     /// Bells rung before the pull that is under way: one that rings while it finds nothing must be
     /// heard.
     news: u64,
@@ -153,7 +162,7 @@ where
         let part = assigned.current().part.clone();
         let next = part.watermark().map_or(0, |next| next.get());
         let pulling = Pulling { messages: VecDeque::new(), next };
-        Self { running, assigned, part, pulling, news: 0 }
+        Self { running, assigned, part, pulling, permit: None, news: 0 }
     }
 
     /// Until the intake is stopped.
@@ -162,7 +171,19 @@ where
         let assigned = Arc::clone(&self.assigned);
         let publish = || running.clock.publish_soon();
         let mut wait = Wait::Go;
-        while assigned.wait(&self.part, wait, running.time(), &publish) == Woken::Go {
+        loop {
+            let short = matches!(wait, Wait::Budget(..));
+            if short {
+                running.short.fetch_add(1, Ordering::Relaxed);
+            }
+            // The fence in it comes after the count and before the look at the budget.
+            let woken = assigned.wait(&self.part, wait, running.time(), &publish);
+            if short {
+                running.short.fetch_sub(1, Ordering::Relaxed);
+            }
+            if woken != Woken::Go {
+                return;
+            }
             wait = match self.step() {
                 Step::Wait(wait) => wait,
                 Step::Pull(request) => {
@@ -198,6 +219,7 @@ where
     fn next_step(&mut self) -> Step {
         if self.part.watermark().is_err() {
             // It began anew.
+            self.let_go();
             self.part = self.assigned.current().part.clone();
             let next = self.part.watermark().map_or(0, |next| next.get());
             self.pulling = Pulling { messages: VecDeque::new(), next };
@@ -214,6 +236,7 @@ where
             Ok(()) => {}
             Err(Refused::Need(need)) => return Step::Wait(Wait::Room(need)),
             Err(Refused::Turn(seen)) => return Step::Wait(Wait::Turn(seen)),
+            Err(Refused::Budget(need)) => return Step::Wait(self.short_of(need)),
             Err(Refused::Never(PutErrorKind::Stale)) => return Step::Wait(Wait::Go),
             Err(Refused::Never(kind)) => return Step::Wait(self.pause(&kind)),
         }
@@ -233,11 +256,49 @@ where
                 return Step::Wait(Wait::Until(next));
             }
         }
+        // Of the bytes a good part of what there is: others pull too.
+        let some = self.part.part().space.meter().most().bytes / 4;
+        let most = Usage { count: messages, bytes: room.bytes.min(some.max(1)) };
+        let (messages, bytes) = match self.reserve(Usage { count: 1, bytes: 1 }, most) {
+            Ok(permit) => {
+                let granted = (permit.messages().min(messages), permit.bytes().min(room.bytes));
+                self.permit = Some(permit);
+                granted
+            }
+            Err(Refused::Budget(need)) => return Step::Wait(self.short_of(need)),
+            Err(Refused::Never(kind)) if kind != PutErrorKind::Stale => {
+                return Step::Wait(self.pause(&kind));
+            }
+            Err(_) => return Step::Wait(Wait::Go),
+        };
         self.news = assigned.news();
         count(&assigned.counts.pulls, 1);
         assigned.times.pulled.set(now);
         assigned.times.pulling.set(now);
-        Step::Pull(PullRequest::new(self.pulling.next, messages, room.bytes))
+        Step::Pull(PullRequest::new(self.pulling.next, messages, bytes))
+    }
+
+    /// Reserves in the budget of the window, if it has one.
+    fn reserve(&self, least: Usage, most: Usage) -> Result<Permit<Arc<W>>, Refused> {
+        Permit::reserve(&self.part, least, most).map_err(|error| match error {
+            ReserveError::Short { .. } => Refused::Budget(least),
+            ReserveError::TooMuch { .. } => Refused::Never(PutErrorKind::OverBudget),
+            ReserveError::Stale => Refused::Never(PutErrorKind::Stale),
+            ReserveError::Closed => Refused::Never(PutErrorKind::Closed),
+        })
+    }
+
+    /// What is reserved and not used goes back.
+    fn let_go(&mut self) {
+        if self.permit.take().is_some() {
+            self.running.freed_budget(&self.assigned);
+        }
+    }
+
+    /// The budget is used up: waits for what this or another partition gives back. Another
+    /// consumer's, or a window of the user's own, does not tell: so it looks from time to time.
+    fn short_of(&self, need: Usage) -> Wait {
+        Wait::Budget(need, self.running.time().deadline(self.running.settings.pull_retry))
     }
 
     /// What to wait for after the source's answer.
@@ -245,7 +306,11 @@ where
         self.assigned.times.pulling.clear();
         // The filter, and the drop of what it keeps out, are user code.
         let accepted = catch_unwind(AssertUnwindSafe(|| self.accept(pulled)));
-        accepted.unwrap_or_else(|panic| self.pause(&panic_text(&*panic)))
+        let wait = accepted.unwrap_or_else(|panic| self.pause(&panic_text(&*panic)));
+        if self.pulling.messages.is_empty() {
+            self.let_go();
+        }
+        wait
     }
 
     fn accept(&mut self, pulled: Result<Pulled<S::Message>, SourceError>) -> Wait {
@@ -312,13 +377,22 @@ where
     /// Admits what was pulled, as far as there is room.
     fn admit(&mut self) -> Result<(), Refused> {
         let assigned = Arc::clone(&self.assigned);
-        let mut refused = self.put();
+        let mut refused = self.put()?;
         if refused == Some(PutErrorKind::Full) && self.fits(self.first()) {
             let turns = assigned.watch_turns();
-            refused = self.put();
+            refused = self.put()?;
             if refused == Some(PutErrorKind::Full) && self.fits(self.first()) {
                 return Err(Refused::Turn(turns));
             }
+        }
+        if refused == Some(PutErrorKind::OverBudget) {
+            self.let_go();
+            let cost = self.costs();
+            return Err(match self.part.part().space.meter().most().covers(cost) {
+                // If there is more than was reserved, the next look finds it.
+                true => Refused::Budget(cost),
+                false => Refused::Never(PutErrorKind::OverBudget),
+            });
         }
         if let Some(kind) = refused.filter(|kind| *kind != PutErrorKind::Full) {
             return Err(Refused::Never(kind));
@@ -339,6 +413,7 @@ where
             };
             return Err(Refused::Need(need));
         }
+        self.let_go();
         let end = self.part.end().unwrap_or(0);
         let next = self.pulling.next;
         if next > end {
@@ -353,15 +428,33 @@ where
         Ok(())
     }
 
-    /// Puts what there is room for.
-    fn put(&mut self) -> Option<PutErrorKind> {
+    /// Puts what there is room for; what the window refused, if it did.
+    fn put(&mut self) -> Result<Option<PutErrorKind>, Refused> {
         let before = self.pulling.messages.len();
+        if before == 0 {
+            return Ok(None);
+        }
+        let mut permit = match self.permit.take() {
+            Some(permit) => permit,
+            None => {
+                let bytes = self.pulling.messages.iter().map(|message| message.bytes as u64);
+                let all = Usage { count: before, bytes: bytes.sum() };
+                self.reserve(self.costs(), all)?
+            }
+        };
         let room = self.assigned.room(&self.part);
-        let refused = self.pulling.put(&self.part, room);
+        let refused = self.pulling.put(&mut permit, room);
+        self.permit = Some(permit);
         if self.pulling.messages.len() < before {
             self.running.queue.add(&self.assigned);
         }
-        refused
+        Ok(refused)
+    }
+
+    /// What the first message that waits here costs.
+    fn costs(&self) -> Usage {
+        let first = self.pulling.messages.front();
+        Usage { count: 1, bytes: first.map_or(0, |first| first.bytes as u64) }
     }
 
     /// What the first message that waits here needs.

@@ -134,6 +134,8 @@ pub(crate) struct Running<S: Source, W: Window<Value = S::Message>> {
     /// All partitions are suspended, those that come later too.
     pub(crate) suspended: AtomicBool,
     pub(crate) pullers: AtomicUsize,
+    /// Pullers that wait for a budget which other partitions share.
+    pub(crate) short: AtomicUsize,
     pub(crate) puller_threads: Mutex<Vec<JoinHandle<()>>>,
     /// Threads that wait for something to end.
     waiting: AtomicUsize,
@@ -174,6 +176,7 @@ where
             intake_stopped: AtomicBool::new(false),
             suspended: AtomicBool::new(false),
             pullers: AtomicUsize::new(0),
+            short: AtomicUsize::new(0),
             puller_threads: Mutex::default(),
             waiting: AtomicUsize::new(0),
             ending: Mutex::default(),
@@ -257,6 +260,7 @@ where
         assigned.set_published(offset);
         count(&assigned.counts.resets, 1);
         assigned.reassign(offset);
+        self.freed_budget(assigned);
         Ok(())
     }
 
@@ -272,6 +276,7 @@ where
         assigned.reassign(offset);
         assigned.left_tail();
         assigned.began_anew();
+        self.freed_budget(assigned);
         Ok(())
     }
 
@@ -307,6 +312,28 @@ where
             *last = Some(error.to_string());
         }
         result
+    }
+
+    /// Something may have been finished: wakes the partition's puller, and those of others that
+    /// share its budget.
+    pub(crate) fn made_room(&self, assigned: &Assigned<W>) {
+        assigned.made_room(&|| self.clock.publish_soon());
+        self.freed_budget(assigned);
+    }
+
+    /// Something of the partition's budget may be free again.
+    pub(crate) fn freed_budget(&self, assigned: &Assigned<W>) {
+        // Pairs with the fence of a puller that begins to wait, after it has counted itself: either
+        // this sees it counted, or it sees what was given back.
+        fence(Ordering::SeqCst);
+        if self.short.load(Ordering::Relaxed) == 0 {
+            return;
+        }
+        for other in self.assigned() {
+            if !std::ptr::eq(&*other, assigned) {
+                other.look_again();
+            }
+        }
     }
 
     /// A partition may have become empty: wakes who waits for it.

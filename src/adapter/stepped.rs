@@ -184,7 +184,9 @@ where
         let clock = self.running.clock.next();
         let keeper = self.running.keeper.next();
         let pullers = self.pullers.iter().filter_map(|pulling| match pulling.wait {
-            Some(Wait::Until(until) | Wait::News(_, Some(until))) => Some(until),
+            Some(Wait::Until(until) | Wait::News(_, Some(until)) | Wait::Budget(_, until)) => {
+                Some(until)
+            }
             _ => None,
         });
         pullers.filter(|until| *until > now).chain(keeper).chain([clock]).min()

@@ -166,6 +166,7 @@ where
         // Whoever still has messages of it is told that they are not his any more.
         let begin_anew = || assigned.reassign(watermark);
         let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(begin_anew));
+        self.freed_budget(assigned);
         // A lock whose watermark is not stored runs out by itself: the next owner then finds what
         // is stored, no earlier than it would without this.
         let unlock_tries = if published { self.unlock(assigned) } else { 0 };
@@ -216,6 +217,7 @@ where
         super::assigned::count(&new.counts.rebuilt, 1);
         let begin_anew = || old.reassign(old.published());
         let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(begin_anew));
+        self.freed_budget(old);
         let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
         for assigned in table.iter_mut().filter(|assigned| Arc::ptr_eq(assigned, old)) {
             *assigned = Arc::clone(&new);

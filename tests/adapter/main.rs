@@ -2,6 +2,7 @@
 //! what is asserted never depends on how fast anything was.
 #![cfg(all(feature = "std", not(miri)))]
 
+mod budget;
 mod failing;
 mod flow;
 mod keeper;
