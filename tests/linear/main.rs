@@ -325,7 +325,7 @@ fn from_threads<K: Kind, const N: usize>(seed: u64, callers_seal: bool) {
     let clock = AtomicU64::new(0);
     let tick = || clock.fetch_add(1, Ordering::AcqRel);
     let mut first = Worker::new(&*window, &ledger, 5, tick);
-    if seed % 3 > 0 {
+    if !seed.is_multiple_of(3) {
         fill_a_block(&mut first);
     }
     let barrier = Barrier::new(THREADS);
