@@ -126,15 +126,26 @@ impl<T> List<T> {
         self.search(key, from, pin)
     }
 
-    /// The place of a position, if the table leads to it at once.
+    /// The place of a position, if the table leads to it at once; otherwise its block, if the
+    /// table has that.
     #[inline(always)]
-    pub(crate) fn place<'p>(&self, pos: Pos, pin: &'p Pin) -> Option<Place<'p, T>> {
+    pub(crate) fn shown<'p>(
+        &self,
+        pos: Pos,
+        pin: &'p Pin,
+    ) -> Result<Place<'p, T>, Option<&'p Block<T>>> {
+        let entry = self.table.get(key(pos), pin);
         // SAFETY: read under the pin.
-        unsafe { self.table.get(key(pos), pin).place(pos) }
+        if let Some(place) = unsafe { entry.place(pos) } {
+            return Ok(place);
+        }
+        // SAFETY: as above.
+        Err(unsafe { entry.shown() }.filter(|block| block.key() == key(pos)))
     }
 
+    /// As [`List::at_or_below`], for a key that the table does not show.
     #[inline(never)]
-    fn search<'p>(&self, key: u64, from: u64, pin: &'p Pin) -> Option<&'p Block<T>> {
+    pub(crate) fn search<'p>(&self, key: u64, from: u64, pin: &'p Pin) -> Option<&'p Block<T>> {
         let usable = |block: &&Block<T>| {
             (block.key() >= from || weak(Control::ThroughPassed)) && block.key() <= key
         };
@@ -284,7 +295,6 @@ impl<T> List<T> {
     }
 
     /// The block of `pos`, made if need be.
-    #[inline(always)]
     pub(crate) fn open<'p>(
         &self,
         pos: Pos,

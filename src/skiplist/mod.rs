@@ -300,24 +300,30 @@ impl<T> Space for Blocks<T> {
 
     #[inline(always)]
     fn find<'p>(&'p self, pos: Pos, pin: &'p Pin) -> Result<Place<'p, T>, Elsewhere> {
-        if let Some(place) = self.list.place(pos, pin) {
-            return Ok(place);
-        }
-        let from = key(self.words.watermark.load());
-        match self.list.at_or_below(key(pos), from, pin) {
-            Some(block) if block.key() == key(pos) => block.find(pos, pin),
-            Some(_) => Err(Elsewhere::Nowhere),
-            None => Err(Elsewhere::Passed),
+        match self.list.shown(pos, pin) {
+            Ok(place) => Ok(place),
+            Err(Some(block)) => block.find(pos, pin),
+            Err(None) => {
+                let from = key(self.words.watermark.load());
+                match self.list.search(key(pos), from, pin) {
+                    Some(block) if block.key() == key(pos) => block.find(pos, pin),
+                    Some(_) => Err(Elsewhere::Nowhere),
+                    None => Err(Elsewhere::Passed),
+                }
+            }
         }
     }
 
     #[inline(always)]
     fn open<'p>(&'p self, pos: Pos, pin: &'p Pin) -> Result<Place<'p, T>, Taken> {
-        if let Some(place) = self.list.place(pos, pin) {
-            return Ok(place);
-        }
-        let from = key(self.words.watermark.load());
-        let block = self.list.open(pos, from, List::<T>::height(key(pos)), pin)?;
+        let block = match self.list.shown(pos, pin) {
+            Ok(place) => return Ok(place),
+            Err(Some(block)) => block,
+            Err(None) => {
+                let from = key(self.words.watermark.load());
+                self.list.open(pos, from, List::<T>::height(key(pos)), pin)?
+            }
+        };
         match block.find(pos, pin) {
             Ok(place) => Ok(place),
             Err(Elsewhere::Passed) => Err(Taken::Passed),
