@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use inflight::consumer::{
-    Backoff, Batch, Builder, Consumer, Fetched, MemoryStore, Outcome, OwnedBatch, Partition,
-    PullRequest, Pulled, Source, SourceError, StartError, Verdict,
+    Backoff, Batch, Builder, Consumer, Fetched, MemoryStore, Ordered, Outcome, OwnedBatch,
+    Partition, PullRequest, Pulled, Source, SourceError, StartError, Verdict,
 };
 use tokio::sync::Semaphore;
 
@@ -141,6 +141,155 @@ fn futures_keep_the_order_of_keys() {
         (0, 3_000)
     );
     consumer.shutdown(FOREVER).unwrap();
+}
+
+/// What each partition has to see next, and how often it saw something else.
+#[derive(Default)]
+struct InOrder {
+    next: Mutex<BTreeMap<String, u64>>,
+    disorder: AtomicU64,
+}
+
+impl InOrder {
+    /// These are dealt with.
+    fn saw(&self, batch: &OwnedBatch<u64>) {
+        let mut next = self.next.lock().unwrap();
+        let next = next.entry(batch.partition().to_owned()).or_default();
+        for message in batch.messages() {
+            self.disorder.fetch_add(u64::from(message.offset != *next), Ordering::SeqCst);
+            *next = message.offset + 1;
+        }
+    }
+}
+
+#[test]
+fn futures_keep_the_order_of_partitions() {
+    let runtime = runtime();
+    let (order, under_way) = (Arc::new(InOrder::default()), Arc::new(Mutex::new(BTreeMap::new())));
+    let (seen, busy) = (Arc::clone(&order), Arc::clone(&under_way));
+    let (consumer, workers) = builder(&[600, 300])
+        .workers(6)
+        .batch(4)
+        .orderly_async(move |batch: OwnedBatch<u64>| {
+            let (seen, busy) = (Arc::clone(&seen), Arc::clone(&busy));
+            let name = batch.partition().to_owned();
+            async move {
+                let at_once = {
+                    let mut busy = busy.lock().unwrap();
+                    let at_once: &mut u32 = busy.entry(name.clone()).or_default();
+                    *at_once += 1;
+                    *at_once
+                };
+                assert_eq!(at_once, 1, "two batches of {name} at once");
+                tokio::task::yield_now().await;
+                *busy.lock().unwrap().get_mut(&name).unwrap() -= 1;
+                let first = &batch.messages()[0];
+                // In the future's panic, and in a suspension, the same comes again.
+                assert!(first.offset % 100 != 40 || first.attempts > 1);
+                if first.offset % 60 == 20 && first.attempts < 3 {
+                    return Ordered::Suspend(Some(Duration::from_millis(10)));
+                }
+                seen.saw(&batch);
+                Ordered::Success
+            }
+        })
+        .start_tasks()
+        .unwrap();
+    workers.into_iter().for_each(|worker| drop(runtime.spawn(worker)));
+    assert!(consumer.wait_caught_up(FOREVER));
+    assert_eq!(order.disorder.load(Ordering::SeqCst), 0);
+    let finished: Vec<_> = consumer.progress().partitions.iter().map(|one| one.finished).collect();
+    assert_eq!(finished, [600, 300]);
+    assert!(consumer.progress().partitions[0].panics > 0);
+    assert_eq!(consumer.shutdown(FOREVER).unwrap().left(), 0);
+}
+
+#[test]
+fn futures_deal_with_numbered_batches() {
+    let runtime = runtime();
+    let tally: Arc<Mutex<BTreeMap<u64, u32>>> = Arc::default();
+    let counted = Arc::clone(&tally);
+    let (consumer, workers) = builder(&[1_000])
+        .workers(5)
+        .batch(7)
+        .batched_async(move |part: OwnedBatch<u64>| {
+            let counted = Arc::clone(&counted);
+            async move {
+                tokio::task::yield_now().await;
+                let messages = part.into_messages();
+                assert!(messages.iter().all(|one| one.offset % 97 != 5 || one.attempts > 1));
+                if messages.iter().any(|one| one.offset % 101 == 0 && one.attempts < 3) {
+                    return Outcome::Retry;
+                }
+                for message in &messages {
+                    *counted.lock().unwrap().entry(message.offset).or_default() += 1;
+                }
+                Outcome::Done
+            }
+        })
+        .start_tasks()
+        .unwrap();
+    workers.into_iter().for_each(|worker| drop(runtime.spawn(worker)));
+    assert!(consumer.wait_caught_up(FOREVER));
+    assert!(tally.lock().unwrap().values().all(|times| *times == 1));
+    assert_eq!(tally.lock().unwrap().len(), 1_000);
+    let progress = &consumer.progress().partitions[0];
+    assert_eq!((progress.finished, progress.watermark), (1_000, 1_000));
+    assert_eq!(consumer.shutdown(FOREVER).unwrap().left(), 0);
+}
+
+/// The first worker hangs in its first batch, and is dropped; the second goes on.
+fn dropped_in_the_middle(builder: Builder<Logs>, hung: &AtomicUsize, length: u64) {
+    let runtime = runtime();
+    let (consumer, mut workers) = builder.start_tasks().unwrap();
+    let second = workers.pop().unwrap();
+    let first = runtime.spawn(workers.pop().unwrap());
+    while hung.load(Ordering::SeqCst) == 0 {
+        std::thread::yield_now();
+    }
+    assert_eq!(consumer.progress().partitions[0].watermark, 0);
+    first.abort();
+    assert!(runtime.block_on(first).unwrap_err().is_cancelled());
+    drop(runtime.spawn(second));
+    assert!(consumer.wait_caught_up(FOREVER));
+    let progress = &consumer.progress().partitions[0];
+    assert_eq!((progress.finished, progress.watermark), (length, length));
+    assert_eq!(consumer.shutdown(FOREVER).unwrap().left(), 0);
+}
+
+#[test]
+fn a_worker_that_is_dropped_leaves_its_partition_in_order() {
+    let (order, hung) = (Arc::new(InOrder::default()), Arc::new(AtomicUsize::new(0)));
+    let (seen, hangs) = (Arc::clone(&order), Arc::clone(&hung));
+    let builder = builder(&[100]).workers(2).batch(3).orderly_async(move |batch| {
+        let hang = hangs.fetch_add(1, Ordering::SeqCst) == 0;
+        let seen = Arc::clone(&seen);
+        async move {
+            if hang {
+                std::future::pending::<()>().await;
+            }
+            seen.saw(&batch);
+            Ordered::Success
+        }
+    });
+    dropped_in_the_middle(builder, &hung, 100);
+    assert_eq!(order.disorder.load(Ordering::SeqCst), 0);
+}
+
+#[test]
+fn a_worker_that_is_dropped_leaves_its_part_to_another() {
+    let hung = Arc::new(AtomicUsize::new(0));
+    let hangs = Arc::clone(&hung);
+    let builder = builder(&[100]).workers(2).batch(3).batched_async(move |_| {
+        let hang = hangs.fetch_add(1, Ordering::SeqCst) == 0;
+        async move {
+            if hang {
+                std::future::pending::<()>().await;
+            }
+            Outcome::Done
+        }
+    });
+    dropped_in_the_middle(builder, &hung, 100);
 }
 
 /// A task that is aborted gives back what its worker had, and passes its wake-up on.

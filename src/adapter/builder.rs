@@ -21,6 +21,8 @@ use super::limits::Limits;
 use super::lock::PartitionLock;
 use super::outcome::{Backoff, Batch, MOST, Ordered, Outcome};
 use super::pool;
+#[cfg(feature = "async")]
+use super::running::Answer;
 use super::running::{Call, Locking, MakeWindow, Running, Service, Settings, spawn_puller};
 use super::source::{Listener, News, Partition, Source, SourceError};
 use super::stepped::Stepped;
@@ -445,7 +447,8 @@ impl<S: Source, W> Builder<S, W> {
         mut self,
         handler: impl Fn(&Batch<'_, S::Message>) -> Ordered + Send + Sync + 'static,
     ) -> Self {
-        self.service = Some(Service::Orderly { handler: Box::new(handler), manual: false });
+        let handler = Call::Now(Box::new(handler));
+        self.service = Some(Service::Orderly { handler, manual: false });
         self
     }
 
@@ -483,7 +486,7 @@ impl<S: Source, W> Builder<S, W> {
     where
         F: Future<Output = Outcome> + Send + 'static,
     {
-        self.service = Some(Service::Concurrent(later(handler)));
+        self.service = Some(Service::Concurrent(later(handler, Answer::Any)));
         self
     }
 
@@ -499,7 +502,63 @@ impl<S: Source, W> Builder<S, W> {
     where
         F: Future<Output = Outcome> + Send + 'static,
     {
-        self.service = Some(Service::Keyed { handler: later(handler), key: hashed(key) });
+        let handler = later(handler, Answer::Any);
+        self.service = Some(Service::Keyed { handler, key: hashed(key) });
+        self
+    }
+
+    /// As [`Builder::orderly`], by a handler that answers with a future; started by
+    /// [`Builder::start_tasks`]. Feature `async`. A future that is dropped, with the task that its
+    /// worker is in, gives its messages back, and another worker goes on with them.
+    ///
+    /// ```
+    /// # use inflight::consumer::{Builder, Ordered, OwnedBatch, Source};
+    /// # async fn write(_: &[inflight::consumer::Owned<u64>]) -> bool { true }
+    /// # fn set<S: Source<Message = u64>>(builder: Builder<S>) -> Builder<S> {
+    /// builder.batch(8).orderly_async(|batch: OwnedBatch<u64>| async move {
+    ///     match write(batch.messages()).await {
+    ///         true => Ordered::Success,
+    ///         false => Ordered::Suspend(None),
+    ///     }
+    /// })
+    /// # }
+    /// ```
+    #[cfg(feature = "async")]
+    pub fn orderly_async<F>(
+        mut self,
+        handler: impl Fn(OwnedBatch<S::Message>) -> F + Send + Sync + 'static,
+    ) -> Self
+    where
+        F: Future<Output = Ordered> + Send + 'static,
+    {
+        let handler = later(handler, Answer::Ordered);
+        self.service = Some(Service::Orderly { handler, manual: false });
+        self
+    }
+
+    /// As [`Builder::batched`], by a handler that answers with a future; started by
+    /// [`Builder::start_tasks`]. Feature `async`. A part whose future is dropped, with the task that
+    /// its worker is in, goes to another worker.
+    ///
+    /// ```
+    /// # use inflight::consumer::{Builder, Outcome, OwnedBatch, Source};
+    /// # async fn write(_: &[inflight::consumer::Owned<u64>]) {}
+    /// # fn set<S: Source<Message = u64>>(builder: Builder<S>) -> Builder<S> {
+    /// builder.workers(8).batch(50).batched_async(|part: OwnedBatch<u64>| async move {
+    ///     write(part.messages()).await;
+    ///     Outcome::Done
+    /// })
+    /// # }
+    /// ```
+    #[cfg(feature = "async")]
+    pub fn batched_async<F>(
+        mut self,
+        handler: impl Fn(OwnedBatch<S::Message>) -> F + Send + Sync + 'static,
+    ) -> Self
+    where
+        F: Future<Output = Outcome> + Send + 'static,
+    {
+        self.service = Some(Service::Batched(later(handler, Answer::Any)));
         self
     }
 
@@ -695,12 +754,18 @@ fn hashed<T: 'static, K: Hash>(
 }
 
 #[cfg(feature = "async")]
-fn later<T, F>(handler: impl Fn(OwnedBatch<T>) -> F + Send + Sync + 'static) -> Call<T>
+fn later<T, F>(
+    handler: impl Fn(OwnedBatch<T>) -> F + Send + Sync + 'static,
+    answer: fn(F::Output) -> Answer,
+) -> Call<T, F::Output>
 where
     T: 'static,
-    F: Future<Output = Outcome> + Send + 'static,
+    F: Future + Send + 'static,
 {
-    Call::Later(Box::new(move |batch| Box::pin(handler(batch))))
+    Call::Later(Box::new(move |batch| {
+        let later = handler(batch);
+        Box::pin(async move { answer(later.await) })
+    }))
 }
 
 impl From<AssignError> for StartError {

@@ -360,8 +360,8 @@ where
 
     /// Does what a handler said.
     #[cfg(feature = "async")]
-    pub(crate) fn settle(self, outcome: &super::outcome::Outcome) {
-        self.end(|running, prepared| running.settle(prepared, outcome));
+    pub(crate) fn settle(self, answer: super::running::Answer) {
+        self.end(|running, prepared| running.settle_later(prepared, answer));
     }
 
     fn end(mut self, deal: impl FnOnce(&Running<S, W>, Prepared<W>)) {

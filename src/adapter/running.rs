@@ -24,9 +24,7 @@ use crate::assignment::Assignment;
 use crate::window::Window;
 
 /// What is called for a batch.
-pub(crate) type Handler<T> = Box<dyn Fn(&Batch<'_, T>) -> Outcome + Send + Sync>;
-/// What is called for a batch in order.
-pub(crate) type OrderedHandler<T> = Box<dyn Fn(&Batch<'_, T>) -> Ordered + Send + Sync>;
+pub(crate) type Handler<T, A> = Box<dyn Fn(&Batch<'_, T>) -> A + Send + Sync>;
 /// What is called for a message that failed too often.
 pub(crate) type GiveUp<T> = Box<dyn Fn(&Failed<'_, T>) -> Result<(), SourceError> + Send + Sync>;
 /// What is told of a message that failed.
@@ -37,12 +35,31 @@ pub(crate) type Of<T, A> = Box<dyn Fn(&T) -> A + Send + Sync>;
 pub(crate) type MakeWindow<W> = Box<dyn Fn(&Partition) -> Box<W> + Send + Sync>;
 
 /// How a handler is called.
-pub(crate) enum Call<T> {
+pub(crate) enum Call<T, A = Outcome> {
     /// It answers when it returns.
-    Now(Handler<T>),
+    Now(Handler<T, A>),
     /// It answers by a future.
     #[cfg(feature = "async")]
     Later(super::tasks::LaterHandler<T>),
+}
+
+impl<T, A> Call<T, A> {
+    /// The handler, if it answers when it returns. (Workers that call it run only then.)
+    pub(crate) fn now(&self) -> Option<&Handler<T, A>> {
+        match self {
+            Self::Now(handler) => Some(handler),
+            #[cfg(feature = "async")]
+            Self::Later(_) => None,
+        }
+    }
+}
+
+/// What a handler answered.
+#[cfg(feature = "async")]
+pub(crate) enum Answer {
+    Any(Outcome),
+    /// Of a service in order.
+    Ordered(Ordered),
 }
 
 /// How batches are handed out.
@@ -50,7 +67,7 @@ pub(crate) enum Service<T> {
     /// In parallel, in any order.
     Concurrent(Call<T>),
     /// One at a time for each partition.
-    Orderly { handler: OrderedHandler<T>, manual: bool },
+    Orderly { handler: Call<T, Ordered>, manual: bool },
     /// One at a time for each key.
     Keyed { handler: Call<T>, key: Of<T, u64> },
     /// In numbered batches with a part for each free worker.
@@ -66,7 +83,17 @@ impl<T> Service<T> {
                 Some(handler)
             }
             Self::Keyed { handler: Call::Later(handler), .. } => Some(handler),
+            Self::Orderly { handler: Call::Later(handler), .. } => Some(handler),
             _ => None,
+        }
+    }
+
+    /// What a handler counts as having answered that panicked.
+    #[cfg(feature = "async")]
+    pub(crate) fn panicked(&self) -> Answer {
+        match self {
+            Self::Orderly { .. } => Answer::Ordered(Ordered::Suspend(None)),
+            _ => Answer::Any(Outcome::Retry),
         }
     }
 

@@ -11,7 +11,9 @@ use super::assigned::{Assigned, Current, count};
 use super::failed::Failed;
 use super::outcome::{Batch, Ordered, Outcome, Verdict};
 use super::pool::{Kind, Prepared, REST};
-use super::running::{Call, Running, Service};
+#[cfg(feature = "async")]
+use super::running::Answer;
+use super::running::{Running, Service};
 use super::source::Source;
 use super::time::tick;
 use crate::assignment::Assignment;
@@ -271,6 +273,7 @@ where
         let panicked = |_| count(&assigned.counts.panics, 1);
         let handler = match &self.service {
             Service::Orderly { handler, manual } => {
+                let Some(handler) = handler.now() else { return };
                 let answer = catch_unwind(AssertUnwindSafe(|| handler(&batch)));
                 let answer = answer.map_err(panicked).unwrap_or(Ordered::Suspend(None));
                 return self.settle_ordered(prepared, answer, *manual);
@@ -278,19 +281,26 @@ where
             Service::Concurrent(handler) | Service::Batched(handler) => handler,
             Service::Keyed { handler, .. } => handler,
         };
-        #[cfg_attr(not(feature = "async"), allow(clippy::infallible_destructuring_match))]
-        let handler = match handler {
-            Call::Now(handler) => handler,
-            // No worker of this kind runs then.
-            #[cfg(feature = "async")]
-            Call::Later(_) => return,
-        };
+        let Some(handler) = handler.now() else { return };
         let outcome = catch_unwind(AssertUnwindSafe(|| handler(&batch)));
         let outcome = outcome.map_err(panicked).unwrap_or(Outcome::Retry);
         self.settle(prepared, &outcome);
     }
 
-    pub(crate) fn settle(&self, mut prepared: Prepared<W>, outcome: &Outcome) {
+    /// Does what a handler has answered later.
+    #[cfg(feature = "async")]
+    pub(crate) fn settle_later(&self, prepared: Prepared<W>, answer: Answer) {
+        match (answer, &self.service) {
+            (Answer::Any(outcome), _) => self.settle(prepared, &outcome),
+            (Answer::Ordered(answer), Service::Orderly { manual, .. }) => {
+                self.settle_ordered(prepared, answer, *manual);
+            }
+            // No other service has such handlers: given back.
+            (Answer::Ordered(_), _) => {}
+        }
+    }
+
+    fn settle(&self, mut prepared: Prepared<W>, outcome: &Outcome) {
         let Prepared { lease, assigned, failed, .. } = &mut prepared;
         let mut delays = Vec::new();
         if *outcome != Outcome::Done {

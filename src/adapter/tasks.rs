@@ -12,14 +12,13 @@ use std::task::{Context, Poll};
 use std::vec::Vec;
 
 use super::assigned::count;
-use super::outcome::Outcome;
 use super::pool::{RunQueue, Task, Work};
-use super::running::Running;
+use super::running::{Answer, Running};
 use super::source::Source;
 use crate::window::Window;
 
 /// What a handler's future is behind.
-pub(crate) type Later = Pin<Box<dyn Future<Output = Outcome> + Send>>;
+pub(crate) type Later = Pin<Box<dyn Future<Output = Answer> + Send>>;
 /// What is called for a batch, and answers later.
 pub(crate) type LaterHandler<T> = Box<dyn Fn(OwnedBatch<T>) -> Later + Send + Sync>;
 
@@ -101,7 +100,7 @@ impl<W: Window> Drop for Next<'_, W> {
 struct Contained(Later);
 
 impl Future for Contained {
-    type Output = Option<Outcome>;
+    type Output = Option<Answer>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let polled = catch_unwind(AssertUnwindSafe(|| self.0.as_mut().poll(context)));
@@ -122,17 +121,17 @@ where
             let Some(work) = Work::begin(&running, task) else { continue };
             // Called in the catch too: the handler, and the clones of the messages, may panic.
             let begun = catch_unwind(AssertUnwindSafe(|| begin(&running, &work)));
-            let outcome = match begun {
+            let answer = match begun {
                 Ok(Some(later)) => Contained(later).await,
                 // Not a handler that answers later: given back.
                 Ok(None) => return,
                 Err(_) => None,
             };
-            let outcome = outcome.unwrap_or_else(|| {
+            let answer = answer.unwrap_or_else(|| {
                 work.assigned(|assigned| count(&assigned.counts.panics, 1));
-                Outcome::Retry
+                running.service.panicked()
             });
-            work.settle(&outcome);
+            work.settle(answer);
         }
     })
 }

@@ -598,8 +598,14 @@ impl<T> Block<T> {
                 if pos >= end {
                     // Its pointer once for all of it: a chunk that is made meanwhile counts as not
                     // there, and all slots of one that is given back are done.
-                    chunk = self.chunk(self.chunk_of(pos));
                     end = (pos / len + 1) * len;
+                    chunk = match self.word(self.chunk_of(pos)) {
+                        Some(word) => word.load(Ordering::Acquire),
+                        None => {
+                            end = self.first() + BLOCK; // no chunk at all
+                            ptr::null_mut()
+                        }
+                    };
                 }
                 if chunk.is_null() || chunk == Chunk::GIVEN_BACK {
                     // On to the next chunk, or the inline slot if that comes first.
