@@ -43,6 +43,17 @@
 //! | assignment | the handle of one generation; the last one wins, calls of older ones answer [`Stale`] |
 //! | budget, share, permit | an exact limit on messages and bytes in flight, of one window or several; one window's part in it; what is reserved before a pull. See [`Budget`] |
 //!
+//! # Which window
+//!
+//! | what you have | take |
+//! |---|---|
+//! | dense offsets, and a span that can be bounded | [`RingWindow`], of the next power of two above the span: the fastest, and no allocator |
+//! | offsets far apart that come in order: byte positions, LSNs, a filtered topic | a numbered one: [`RingWindow::numbered`], where messages count and not offsets |
+//! | a span that nothing bounds: one stuck message, and millions finished behind it | `SkipWindow` (feature `alloc`), or its `numbered` |
+//! | several putters, or puts in any order | `with_callers_seal` of either, and [`Assignment::advance_to`] |
+//! | one limit for several windows, or exact before a pull | [`Budgeted`] around any of them |
+//! | numbered batches with parts, and no single messages | [`BatchWatermark`] |
+//!
 //! # Features
 //!
 //! | feature | gives |

@@ -182,6 +182,7 @@ where
                 running.short.fetch_sub(1, Ordering::Relaxed);
             }
             if woken != Woken::Go {
+                self.let_go();
                 return;
             }
             wait = match self.step() {
