@@ -154,6 +154,8 @@ pub enum Control {
     ChunkByStore,
     /// A chunk is given back with a slot that is being filled.
     GivenBackFilling,
+    /// A chunk counts as finished when all of its messages but one are.
+    ChunkGivenBackEarly,
     /// A chunk is shown in the table by a party that has no reference to it.
     ChunkNotKept,
     /// A chunk that is given back stays in the table.
@@ -292,6 +294,7 @@ impl Control {
         Self::ChunkForgetsSeal,
         Self::ChunkByStore,
         Self::GivenBackFilling,
+        Self::ChunkGivenBackEarly,
         Self::ChunkNotKept,
         Self::ChunkStaysShown,
         Self::ChunkOutlivesBlock,
@@ -352,6 +355,8 @@ pub enum Branch {
     Orphaned,
     /// A chunk was given back before its block was passed.
     ChunkGivenBack,
+    /// All slots of a chunk were counted out.
+    ChunkCounted,
     /// A slot was found by the chunk that the table shows.
     FoundByChunk,
     /// A floor doomed a lent slot.
@@ -402,6 +407,7 @@ impl Branch {
         Self::TableRetired,
         Self::Orphaned,
         Self::ChunkGivenBack,
+        Self::ChunkCounted,
         Self::FoundByChunk,
     ];
 }

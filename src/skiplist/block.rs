@@ -13,6 +13,7 @@
 //! then [`Chunk::GIVEN_BACK`], which reads as done.
 
 use alloc::boxed::Box;
+use core::mem::ManuallyDrop;
 use core::ptr::{self, NonNull};
 
 use crate::control::{Branch, Control, hit, weak};
@@ -220,6 +221,11 @@ struct All<T> {
     slots: [Slot<T>; BLOCK as usize],
 }
 
+impl<T> All<T> {
+    /// How many slots are ever used: all but the one beside the inline slot.
+    const USED: u32 = BLOCK as u32 - 1;
+}
+
 impl<T> Chunk<T> {
     /// The pointer of a chunk that was given back: all its slots are done.
     const GIVEN_BACK: *mut Chunk<T> = ptr::without_provenance_mut(1);
@@ -346,11 +352,12 @@ impl<T> ChunkRef<'_, T> {
     /// # Safety
     /// The last reference is gone, and no table shows the chunk.
     pub(crate) unsafe fn retire(self, pin: &Pin) {
-        // SAFETY: promised by the caller; its slots are done for ever, and so many were allocated.
+        // Its slots are done for ever: there is no message to drop, and they are not read once more.
+        // SAFETY: promised by the caller; so many slots were allocated.
         unsafe {
             match self.block.dense {
-                true => pin.retire(self.chunk.cast::<All<T>>()),
-                false => pin.retire(self.chunk.cast::<Few<T>>()),
+                true => pin.retire(self.chunk.cast::<ManuallyDrop<All<T>>>()),
+                false => pin.retire(self.chunk.cast::<ManuallyDrop<Few<T>>>()),
             }
         }
     }
@@ -667,7 +674,10 @@ impl<T> Block<T> {
                 // message, or, when the put is refused, the one that it was refused for, and both
                 // come after this look.
                 return match self.find(pos, pin) {
-                    _ if given_back => Step::To(pos + 1),
+                    // All of the chunk is done, up to the inline slot.
+                    _ if given_back => {
+                        Step::To(self.before_inline(pos, (index as u64 + 1) * self.chunk_len()))
+                    }
                     Ok(place) if pass(&place, seal) => Step::To(pos + 1),
                     _ => Step::Stop,
                 };
@@ -681,14 +691,11 @@ impl<T> Block<T> {
             }
             // Up to the seal, the next chunk that is made, or the inline slot.
             let later = made & !((2 << index) - 1) & ((1 << CHUNKS) - 1);
-            let mut to = match later {
+            let to = match later {
                 0 => BLOCK,
                 later => u64::from(later.trailing_zeros()) * self.chunk_len(),
             };
-            to = to.min(seal - self.first());
-            if self.made_for > pos {
-                to = to.min(self.made_for - self.first());
-            }
+            let to = self.before_inline(pos, to.min(seal - self.first())) - self.first();
             let with = (to << CHUNKS) as Word | made & ((1 << CHUNKS) - 1);
             match self.made.compare_exchange(made, with, Ordering::AcqRel, Ordering::Acquire) {
                 Ok(_) => {
@@ -698,6 +705,13 @@ impl<T> Block<T> {
                 Err(seen) => made = seen,
             }
         }
+    }
+
+    /// The position `to` of this block counted from its first, or the inline slot's if that lies
+    /// between it and `pos`.
+    fn before_inline(&self, pos: Pos, to: u64) -> Pos {
+        let to = self.first() + to;
+        if self.made_for > pos { to.min(self.made_for) } else { to }
     }
 
     /// Where a slot is, by one of its laps.
@@ -821,6 +835,12 @@ impl<T> Block<T> {
             // AcqRel: of two finishers the later sees what the earlier has finished. Where no
             // slot is open but gaps the last one looks, and the others need not.
             let finished = all.finished.fetch_add(1, Ordering::AcqRel) + 1;
+            if finished >= All::<T>::USED - u32::from(weak(Control::ChunkGivenBackEarly)) {
+                // Each slot is used once, so all are done, and none of them need be looked at.
+                hit(Branch::ChunkCounted);
+                // SAFETY: as above.
+                return Some(ChunkRef { block: unsafe { &*(*chunk).block }, index: 0, chunk });
+            }
             if finished < all.filled.load(Ordering::Relaxed) {
                 return None;
             }

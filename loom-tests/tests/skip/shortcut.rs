@@ -24,6 +24,8 @@ models! {
         [FoundInOlder, TableRetired], [OlderRetired];
     chunk_given_back_beside_lookup: "the chunk of a dense block given back beside a call that looks for it", "4 7", 3,
         [ChunkGivenBack, FoundByChunk], [ChunkStaysShown];
+    chunk_counted_out: "the last two messages of a dense block's chunk finished at once", "1 4 7", 3,
+        [ChunkGivenBack, ChunkCounted], [ChunkGivenBackEarly];
     chunk_shown_beside_give_back: "the chunk of a dense block shown while it is given back", "3 4 7", 2 / 1,
         [ChunkGivenBack, FoundByChunk], [ChunkNotKept];
     chunk_beside_pass: "the chunk of a dense block given back while the block is passed", "3 4 7", 2 / 1,
@@ -51,6 +53,21 @@ fn chunk_given_back_beside_lookup() {
         },
     );
     remove(&part, [64, 0]);
+    settled(&part, 128, 0);
+    ended(window, part);
+}
+
+fn chunk_counted_out() {
+    let (window, part) = skip_with_callers_seal();
+    dense(&part);
+    put(&part, 65..128);
+    remove(&part, 65..126);
+    let other = part.clone();
+    both(move || remove(&other, [126]), || remove(&part, [127]));
+    remove(&part, [64]);
+    slid(&part, 0, 1);
+    remove(&part, [0]);
+    part.advance_to(128).unwrap();
     settled(&part, 128, 0);
     ended(window, part);
 }
