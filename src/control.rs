@@ -184,6 +184,8 @@ pub enum Control {
     SnapshotTrustsEnd,
     /// A snapshot calls finished what somebody is still finishing or storing.
     SnapshotCountsBusy,
+    /// Two restores both say that they have sealed a slot.
+    SealedByTwo,
     /// A reader of a snapshot does not look whether its offsets wrap. For the fuzz target alone.
     SnapshotWraps,
     /// A passed block is freed although leases of an ended assignment have slots of it.

@@ -739,10 +739,18 @@ impl<T> Slot<T> {
         }
     }
 
-    /// EMPTY of `lap` or before -> EMPTY of the next lap: the offset was finished elsewhere. False
-    /// when it is in use, or sealed or finished already.
+    /// EMPTY of `lap` or before -> EMPTY of the next lap: the offset was finished elsewhere. True
+    /// for the one that did so; false when it is in use, or sealed or finished already.
     pub(crate) fn seal(&self, lap: Lap) -> bool {
-        !self.state().lap().is_after(lap) && self.raise(lap.next())
+        let mut seen = self.state();
+        while seen.phase() == Phase::Empty && !seen.lap().is_after(lap) {
+            match self.exchange(seen, State::new(lap.next(), 0, Phase::Empty)) {
+                Ok(()) => return true,
+                Err(_) if weak(Control::SealedByTwo) => return true,
+                Err(other) => seen = other,
+            }
+        }
+        false
     }
 
     /// Assign's transitions: READY and HELD are finished here (the message is returned), FILLING

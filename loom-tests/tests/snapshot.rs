@@ -184,3 +184,34 @@ fn a_restore_beside_a_put() {
         &[],
     );
 }
+
+/// Two restores of one snapshot: each offset is sealed by one of them.
+#[test]
+fn two_restores() {
+    check(
+        "two_restores",
+        || {
+            let bytes = {
+                let window = Arc::new(Ring::new());
+                let part = window.assign_owned(0);
+                part.put_batch(&mut (0..2).map(|n| (n, n))).unwrap();
+                part.remove(1).unwrap();
+                let mut buffer = [0; 32];
+                let taken = part.snapshot(&mut buffer).unwrap();
+                buffer[..taken.len].to_vec()
+            };
+            let window = Arc::new(Ring::new());
+            let part = window.assign_owned(0);
+            let restore = move |part: &Part| {
+                part.restore(&Snapshot::parse(&bytes).unwrap()).unwrap().sealed
+            };
+            let (other, again) = (part.clone(), restore.clone());
+            let restorer = thread::spawn(move || again(&other));
+            assert_eq!(restore(&part) + restorer.join().unwrap(), 1);
+            part.put(0, 0).unwrap();
+            part.remove(0).unwrap();
+            assert_eq!(part.watermark().unwrap().get(), 1);
+        },
+        &[Control::SealedByTwo],
+    );
+}
