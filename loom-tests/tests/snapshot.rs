@@ -202,9 +202,8 @@ fn two_restores() {
             };
             let window = Arc::new(Ring::new());
             let part = window.assign_owned(0);
-            let restore = move |part: &Part| {
-                part.restore(&Snapshot::parse(&bytes).unwrap()).unwrap().sealed
-            };
+            let restore =
+                move |part: &Part| part.restore(&Snapshot::parse(&bytes).unwrap()).unwrap().sealed;
             let (other, again) = (part.clone(), restore.clone());
             let restorer = thread::spawn(move || again(&other));
             assert_eq!(restore(&part) + restorer.join().unwrap(), 1);
