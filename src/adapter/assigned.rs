@@ -2,8 +2,9 @@
 //! puller waits for room, for news, or for a deadline.
 
 use std::collections::{HashMap, VecDeque};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::string::{String, ToString};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 use std::vec::Vec;
@@ -16,6 +17,7 @@ use super::time::Time;
 use crate::assignment::Assignment;
 use crate::batch::{Batches, BoxedBatchWatermark};
 use crate::engine::{Meter, Space};
+use crate::error::{Report, Stale};
 use crate::flow::Usage;
 use crate::shared::SharedLease;
 use crate::window::Window;
@@ -170,6 +172,8 @@ pub(crate) struct Assigned<W: Window> {
     /// The last offset that the pass over expired messages looked after.
     pub(crate) expired_to: AtomicU64,
     pub(crate) counts: Counts,
+    /// Commits that have begun, and are not counted yet.
+    settling: AtomicUsize,
     last_error: Mutex<Option<String>>,
 }
 
@@ -251,6 +255,7 @@ impl<W: Window> Assigned<W> {
             times: Times::default(),
             expired_to: AtomicU64::new(0),
             counts: Counts::default(),
+            settling: AtomicUsize::new(0),
             last_error: Mutex::default(),
         }
     }
@@ -537,9 +542,25 @@ impl<W: Window> Assigned<W> {
         self.opened.notify_one();
     }
 
-    /// Is everything that the log had when it was last asked finished?
+    /// Is everything that the log had when it was last asked finished, and counted?
     pub(crate) fn caught_up(&self) -> bool {
-        self.at_tail.load(Ordering::Acquire) && self.window.is_empty()
+        // Whoever has finished the last message has begun to settle before that.
+        self.at_tail.load(Ordering::Acquire)
+            && self.window.is_empty()
+            && self.settling.load(Ordering::Acquire) == 0
+    }
+
+    /// Finishes messages by `commit`, and counts them. A panic in the drop of one ends nothing: it
+    /// is finished, and counted as a panic.
+    pub(crate) fn settle(&self, commit: impl FnOnce() -> Result<Report, Stale>) {
+        self.settling.fetch_add(1, Ordering::Relaxed);
+        match catch_unwind(AssertUnwindSafe(commit)) {
+            Ok(Ok(report)) => count(&self.counts.finished, report.applied),
+            // The partition began anew, and these messages will come again.
+            Ok(Err(Stale)) => {}
+            Err(_) => count(&self.counts.panics, 1),
+        }
+        self.settling.fetch_sub(1, Ordering::Release);
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, Locked> {

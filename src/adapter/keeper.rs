@@ -160,13 +160,7 @@ where
             count(&assigned.counts.expired, 1);
             let sent = catch_unwind(AssertUnwindSafe(|| self.send_expired(assigned, &lease)));
             match sent {
-                Ok(Some(true)) => {
-                    // The drop of the message is user code.
-                    let committed = catch_unwind(AssertUnwindSafe(|| lease.commit()));
-                    if let Ok(Ok(report)) = committed {
-                        count(&assigned.counts.finished, report.applied);
-                    }
-                }
+                Ok(Some(true)) => assigned.settle(|| lease.commit()),
                 Ok(Some(false)) | Err(_) => lease.detach(),
                 Ok(None) => {
                     given_back |= lease.rollback().is_ok();

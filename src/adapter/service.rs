@@ -309,7 +309,7 @@ where
         let mut at = delays.iter();
         let rest = lease.split(|_| at.next().is_some_and(Option::is_some));
         let done = std::mem::replace(lease, rest);
-        self.commit(assigned, done);
+        commit(assigned, done);
         let delays: Vec<Duration> = delays.into_iter().flatten().collect();
         count(&assigned.counts.retried, delays.len());
         match prepared.kind {
@@ -386,19 +386,6 @@ where
         }
     }
 
-    /// Finishes messages. A panic in the drop of one ends nothing: it is finished, and counted.
-    fn commit(&self, assigned: &Assigned<W>, lease: Taken<W>) {
-        if lease.is_empty() {
-            return;
-        }
-        match catch_unwind(AssertUnwindSafe(|| lease.commit())) {
-            Ok(Ok(report)) => count(&assigned.counts.finished, report.applied),
-            // The partition began anew, and these messages will come again.
-            Ok(Err(_)) => {}
-            Err(_) => count(&assigned.counts.panics, 1),
-        }
-    }
-
     fn settle_ordered(&self, prepared: Prepared<W>, answer: Ordered, manual: bool) {
         let Prepared { mut lease, assigned, current, .. } = prepared;
         let wait = match answer {
@@ -408,9 +395,9 @@ where
             }
             Ordered::Success | Ordered::Commit => {
                 for kept in kept(&current) {
-                    self.commit(&assigned, kept);
+                    commit(&assigned, kept);
                 }
-                self.commit(&assigned, lease);
+                commit(&assigned, lease);
                 return;
             }
             Ordered::Rollback => {
@@ -424,7 +411,7 @@ where
                 let delays = self.delays(&assigned, &lease, 0, |_| Verdict::Retry);
                 let mut at = delays.iter();
                 let done = lease.split(|_| at.next().is_some_and(Option::is_none));
-                self.commit(&assigned, done);
+                commit(&assigned, done);
                 if lease.is_empty() {
                     return;
                 }
@@ -525,6 +512,12 @@ where
 /// The bounds of a suspension.
 const SHORTEST: Duration = Duration::from_millis(10);
 const LONGEST: Duration = Duration::from_secs(30);
+
+fn commit<W: Window>(assigned: &Assigned<W>, lease: Taken<W>) {
+    if !lease.is_empty() {
+        assigned.settle(|| lease.commit());
+    }
+}
 
 /// What is kept for a later batch to decide.
 fn kept<W: Window>(current: &Current<W>) -> Vec<Taken<W>> {
