@@ -173,7 +173,7 @@ pub(crate) struct Assigned<W: Window> {
     pub(crate) expired_to: AtomicU64,
     pub(crate) counts: Counts,
     /// Commits that have begun, and are not counted yet.
-    settling: AtomicUsize,
+    finishing: AtomicUsize,
     last_error: Mutex<Option<String>>,
 }
 
@@ -255,7 +255,7 @@ impl<W: Window> Assigned<W> {
             times: Times::default(),
             expired_to: AtomicU64::new(0),
             counts: Counts::default(),
-            settling: AtomicUsize::new(0),
+            finishing: AtomicUsize::new(0),
             last_error: Mutex::default(),
         }
     }
@@ -544,23 +544,25 @@ impl<W: Window> Assigned<W> {
 
     /// Is everything that the log had when it was last asked finished, and counted?
     pub(crate) fn caught_up(&self) -> bool {
-        // Whoever has finished the last message has begun to settle before that.
+        // Whoever finishes a message has said so before the window can be empty.
         self.at_tail.load(Ordering::Acquire)
             && self.window.is_empty()
-            && self.settling.load(Ordering::Acquire) == 0
+            && self.finishing.load(Ordering::Acquire) == 0
     }
 
     /// Finishes messages by `commit`, and counts them. A panic in the drop of one ends nothing: it
     /// is finished, and counted as a panic.
-    pub(crate) fn settle(&self, commit: impl FnOnce() -> Result<Report, Stale>) {
-        self.settling.fetch_add(1, Ordering::Relaxed);
+    pub(crate) fn finish(&self, commit: impl FnOnce() -> Result<Report, Stale>) {
+        // Relaxed: the commit publishes it, to whoever sees the window empty after it.
+        self.finishing.fetch_add(1, Ordering::Relaxed);
         match catch_unwind(AssertUnwindSafe(commit)) {
             Ok(Ok(report)) => count(&self.counts.finished, report.applied),
             // The partition began anew, and these messages will come again.
             Ok(Err(Stale)) => {}
             Err(_) => count(&self.counts.panics, 1),
         }
-        self.settling.fetch_sub(1, Ordering::Release);
+        // Release: whoever reads none left also reads the counts.
+        self.finishing.fetch_sub(1, Ordering::Release);
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, Locked> {

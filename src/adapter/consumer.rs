@@ -120,6 +120,7 @@ impl Consumer {
 
     /// Waits until everything that the source had when it was last asked, or that it rang for
     /// before this call, is finished, in all partitions at once; false when the timeout came first.
+    /// Afterwards [`Consumer::progress`] has counted all of it.
     pub fn wait_caught_up(&self, timeout: Duration) -> bool {
         self.machine.wait_caught_up(self.machine.deadline(timeout))
     }

@@ -160,7 +160,7 @@ where
             count(&assigned.counts.expired, 1);
             let sent = catch_unwind(AssertUnwindSafe(|| self.send_expired(assigned, &lease)));
             match sent {
-                Ok(Some(true)) => assigned.settle(|| lease.commit()),
+                Ok(Some(true)) => assigned.finish(|| lease.commit()),
                 Ok(Some(false)) | Err(_) => lease.detach(),
                 Ok(None) => {
                     given_back |= lease.rollback().is_ok();

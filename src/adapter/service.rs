@@ -515,7 +515,7 @@ const LONGEST: Duration = Duration::from_secs(30);
 
 fn commit<W: Window>(assigned: &Assigned<W>, lease: Taken<W>) {
     if !lease.is_empty() {
-        assigned.settle(|| lease.commit());
+        assigned.finish(|| lease.commit());
     }
 }
 

@@ -233,6 +233,58 @@ fn a_sparse_log_spans_messages_in_a_window_numbered_by_arrival() {
     consume(|| Box::new(SkipWindow::numbered()));
 }
 
+/// A message that takes its time to be dropped.
+struct Lingering(Arc<Door>);
+
+impl Drop for Lingering {
+    fn drop(&mut self) {
+        self.0.pass();
+    }
+}
+
+/// One message.
+struct LingeringLog(Arc<Door>);
+
+impl Source for LingeringLog {
+    type Message = Arc<Lingering>;
+
+    fn partitions(&self) -> Result<Vec<Partition>, SourceError> {
+        Ok(vec![Partition::new(0, "lingering")])
+    }
+
+    fn pull(
+        &self,
+        _: &Partition,
+        request: &PullRequest,
+    ) -> Result<Pulled<Arc<Lingering>>, SourceError> {
+        if request.from > 0 {
+            return Ok(Pulled::NothingNew);
+        }
+        let message = Fetched::new(0, 1, Arc::new(Lingering(Arc::clone(&self.0))));
+        Ok(Pulled::Found { messages: vec![message], next: 1 })
+    }
+}
+
+/// The window is empty before the call that finished the last message has returned and counted it.
+#[test]
+fn who_has_caught_up_has_counted_what_is_finished() {
+    let door = Arc::new(Door::default());
+    let consumer = Consumer::builder(LingeringLog(Arc::clone(&door)), MemoryStore::default())
+        .concurrent(|_: &Batch<Arc<Lingering>>| Outcome::Done)
+        .start()
+        .unwrap();
+    let look = || consumer.progress().partitions.remove(0);
+    wait_until("the message is finished", || {
+        door.waiting.load(Ordering::SeqCst) == 1 && look().watermark == 1
+    });
+    assert_eq!((look().count, look().finished), (0, 0));
+    // The source has answered since that there is nothing new, or does so at once.
+    assert!(!consumer.wait_caught_up(Duration::from_millis(300)));
+    door.open();
+    assert!(consumer.wait_caught_up(FOREVER));
+    assert_eq!(look().finished, 1);
+}
+
 /// Case 12: a filtered tail, with something held below and without.
 #[test]
 fn case_12_nothing_matched_moves_the_watermark_when_all_below_is_finished() {
