@@ -629,7 +629,7 @@ impl<T> Block<T> {
         core::ops::ControlFlow::Continue(())
     }
 
-    /// How far the watermark may pass, from `pos` on, at most to about `to`. Seals what was never
+    /// How far the watermark may pass, from `pos` on, at most to `to`. Seals what was never
     /// admitted below `seal`.
     #[inline(always)]
     pub(crate) fn slide(&self, mut pos: Pos, to: Pos, seal: Pos, pin: &Pin) -> Pos {
@@ -638,7 +638,8 @@ impl<T> Block<T> {
             let chunk = self.chunk(self.chunk_of(pos));
             if chunk.is_null() || chunk == Chunk::GIVEN_BACK {
                 match self.pass(pos, seal, pin) {
-                    Step::To(next) => pos = next,
+                    // What a snapshot has sealed may have been given back beyond the end.
+                    Step::To(next) => pos = next.min(to),
                     Step::Stop => return pos,
                 }
                 continue;
