@@ -3,7 +3,7 @@
 mod common;
 
 use common::{Ledger, panics};
-use inflight::{PutErrorKind, SkipWindow, Window};
+use inflight::{PutErrorKind, SkipWindow, Snapshot, Window};
 
 #[test]
 fn advance_into_a_gap_between_two_blocks() {
@@ -101,5 +101,34 @@ fn every_stride_goes_in_and_comes_out_in_order() {
         let end = offsets.last().unwrap() + 1;
         assert_eq!(part.advance_to(end).unwrap().get(), end);
         assert_eq!(ledger.total(), 0);
+    }
+}
+
+/// What a snapshot says about offsets that were not put again stays above the end, also where all of
+/// a chunk was sealed and given back.
+#[test]
+fn the_watermark_stops_at_the_end_within_what_a_snapshot_sealed() {
+    const ALL: u64 = 1_000;
+    let window = SkipWindow::<u64>::new();
+    let part = window.assign(0);
+    part.put_batch(&mut (0..ALL).map(|n| (n, n))).unwrap();
+    // The head alone is left.
+    part.remove_batch(1..ALL).unwrap();
+    let mut bytes = vec![0; 64];
+    let taken = part.snapshot(&mut bytes).unwrap();
+    assert!(taken.is_whole);
+    let snapshot = Snapshot::parse(&bytes[..taken.len]).unwrap();
+    for last in 1..ALL {
+        let window = SkipWindow::<u64>::new();
+        let part = window.assign(0);
+        part.restore(&snapshot).unwrap();
+        part.put(0, 0).unwrap();
+        // Finished already, but the log has come so far again.
+        assert_eq!(part.put(last, last).unwrap_err().kind(), PutErrorKind::Passed);
+        part.remove(0).unwrap();
+        let end = part.end().unwrap();
+        assert_eq!(part.min_offset().unwrap().get(), end, "put again up to {last}");
+        assert_eq!(part.watermark().unwrap().get(), end);
+        assert_eq!(end, last + 1);
     }
 }
