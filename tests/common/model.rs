@@ -339,6 +339,10 @@ impl Model {
             // What a batch has filled is published first.
             self.published = self.published.map(|_| self.end);
             let watermark = self.slide();
+            if offset < watermark {
+                // Sealed by this very slide: a floor cut short by a panic had left it undone.
+                return Err(PutErrorKind::Passed);
+            }
             if offset - watermark >= capacity {
                 if self.callers_seal || watermark != self.end {
                     return Err(PutErrorKind::Full);
