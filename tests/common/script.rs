@@ -321,7 +321,8 @@ pub fn run<K: Kind, const N: usize>(variant: usize, callers_seal: bool, start: u
                     }
                     model.settle(real.last().watermark().unwrap().get());
                 }
-                if matches!(step, Step::PutBatch { .. }) && model.is_free(&step) {
+                if matches!(step, Step::Put { .. } | Step::PutBatch { .. }) && model.is_free(&step)
+                {
                     continue;
                 }
                 trace.push((step, fault));
